@@ -6,6 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::compress;
 use crate::tar::{Archive, OpenArchive};
 
 /// Bytes that are read at once.
@@ -57,6 +58,11 @@ impl Archive for FileArchive {
         let len = i64::try_from(len).map_err(|_| io::Error::from(io::ErrorKind::UnexpectedEof))?;
         self.0.seek_relative(len)
     }
+
+    /// Nothing in a plain file says more about what is before it.
+    fn finish(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// A regular file as an archive; it is read again from its beginning each time that it is opened.
@@ -76,9 +82,29 @@ pub fn archive_in(file: File) -> io::Result<OpenArchive> {
 /// A stream as an archive that can be read again: all of it is kept in a file without a name in `dir`.
 ///
 /// # Errors
-/// The stream cannot be read, or not kept.
-pub fn archive_from(stream: &mut dyn Read, dir: &Path) -> io::Result<OpenArchive> {
+/// The stream cannot be read, or not kept, or has more than `most_bytes`; [`failure`](crate::failure) tells which.
+pub fn archive_from(stream: &mut dyn Read, dir: &Path, most_bytes: u64) -> io::Result<OpenArchive> {
     let mut kept = tempfile::tempfile_in(dir)?;
-    io::copy(stream, &mut kept)?;
+    if io::copy(&mut stream.take(most_bytes.saturating_add(1)), &mut kept)? > most_bytes {
+        return Err(compress::too_large(most_bytes));
+    }
     archive_in(kept)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{SourceErrorKind, failure};
+
+    #[test]
+    fn endless_streams_are_kept_up_to_a_bound() {
+        let dir = tempfile::tempdir().unwrap();
+        let whole = [7_u8; 1000];
+        let mut read = Vec::new();
+        archive_from(&mut &whole[..], dir.path(), 1000).unwrap()().unwrap().read_to_end(&mut read).unwrap();
+        assert_eq!(read, whole);
+        let endless = archive_from(&mut io::repeat(0), dir.path(), 1 << 20);
+        let Err(error) = endless else { panic!("all of an endless stream was kept") };
+        assert!(matches!(failure(error), SourceErrorKind::TooLarge(_)));
+    }
 }

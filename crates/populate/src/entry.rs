@@ -18,6 +18,24 @@ pub struct Entry {
     pub metadata: Metadata,
 }
 
+impl Entry {
+    /// About how much memory an entry holds.
+    pub(crate) fn held_bytes(&self) -> usize {
+        let kind = match &self.kind {
+            EntryKind::Regular(content) => {
+                content.data.as_ref().map_or(0, |data| size_of_val::<[Range<u64>]>(data))
+            }
+            EntryKind::Symlink(target) => target.len(),
+            EntryKind::HardLink(target) => target.as_bytes().len(),
+            _ => 0,
+        };
+        let xattrs = self.metadata.xattrs.iter();
+        let xattrs: usize =
+            xattrs.map(|Xattr { name, value }| size_of::<Xattr>() + name.len() + value.len()).sum();
+        size_of::<Self>() + self.path.as_bytes().len() + kind + xattrs
+    }
+}
+
 /// What an entry is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EntryKind {

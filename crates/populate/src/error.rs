@@ -6,6 +6,7 @@ use std::io;
 use undercroft_vfs as vfs;
 
 use crate::EntryPath;
+use crate::path::SHOWN_MAX_BYTES;
 
 /// Why a filesystem could not be filled.
 #[derive(Debug, thiserror::Error)]
@@ -14,16 +15,20 @@ pub enum Error {
     #[error(transparent)]
     Source(#[from] SourceError),
     /// The filesystem refused an entry.
-    #[error("{path:?}: {error}")]
+    #[error("{}{}: {error}", prefix(.source_name.as_deref()), .path.shown())]
     Filesystem {
+        /// The source that it is of, where there are several.
+        source_name: Option<String>,
         /// The entry.
         path: EntryPath,
         /// Why.
         error: vfs::Error,
     },
     /// The source says something that cannot be in this filesystem.
-    #[error("{path:?}: {what}")]
+    #[error("{}{}: {what}", prefix(.source_name.as_deref()), .path.shown())]
     Entry {
+        /// The source that it is of, where there are several.
+        source_name: Option<String>,
         /// The entry.
         path: EntryPath,
         /// Why not.
@@ -32,6 +37,28 @@ pub enum Error {
     /// The thread that reads the sources ended without an answer.
     #[error("reading the sources ended too early")]
     Reader,
+}
+
+impl Error {
+    pub(crate) const fn filesystem(path: EntryPath, error: vfs::Error) -> Self {
+        Self::Filesystem { source_name: None, path, error }
+    }
+
+    pub(crate) const fn entry(path: EntryPath, what: String) -> Self {
+        Self::Entry { source_name: None, path, what }
+    }
+
+    /// The same of an entry of this source.
+    pub(crate) fn of_source(mut self, name: &str) -> Self {
+        if let Self::Filesystem { source_name, .. } | Self::Entry { source_name, .. } = &mut self {
+            *source_name = Some(name.to_owned());
+        }
+        self
+    }
+}
+
+fn prefix(source_name: Option<&str>) -> String {
+    source_name.map_or_else(String::new, |name| format!("{name}: "))
 }
 
 /// What is wrong with a source, and where.
@@ -91,7 +118,9 @@ impl fmt::Display for SourceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.source_name)?;
         if let Some(member) = &self.member {
-            write!(f, ": {}", String::from_utf8_lossy(member).escape_debug())?;
+            let shown = member.get(..SHOWN_MAX_BYTES).unwrap_or(member);
+            let rest = if shown.len() < member.len() { "…" } else { "" };
+            write!(f, ": {}{rest}", String::from_utf8_lossy(shown).escape_debug())?;
         }
         if let Some(offset) = self.offset {
             write!(f, " at byte {offset}")?;

@@ -9,9 +9,10 @@ use std::thread;
 
 use undercroft_vfs::Vfs;
 
+use crate::source::GRID_BYTES;
 use crate::{Entry, EntryKind, Error, Filled, Source, SourceError, Writer, WriterOptions};
 
-/// Bytes of content in a batch.
+/// Bytes of content in a batch; and of what entries hold beside it, before the last of them.
 const BATCH_BYTES: usize = 1 << 20;
 /// Entries and pieces in a batch.
 const BATCH_ITEMS: usize = 512;
@@ -30,6 +31,8 @@ pub struct FillOptions {
 /// What was read, in order.
 enum Item {
     Entry(Entry),
+    /// The entries that follow are the next source's.
+    NextSource,
     /// So many bytes of the batch, from this byte of the file on.
     Data {
         offset: u64,
@@ -47,34 +50,91 @@ struct Batch {
 /// Fills a filesystem from its root down with what the sources give, one source after the other.
 ///
 /// # Errors
-/// The first failure of a source or of the filesystem; what came before it has been put.
+/// The first failure of a source or of the filesystem; what came before it has been put, and the last file may be cut
+/// short.
 pub fn fill(vfs: &Arc<Vfs>, sources: &mut [Box<dyn Source>], options: &FillOptions) -> Result<Filled, Error> {
-    let root = vfs.root().map_err(|error| Error::Filesystem { path: crate::EntryPath::root(), error })?;
-    let mut writer = Writer::new(Arc::clone(vfs), root, options.writer);
-    if options.single_thread {
+    let root = vfs.root().map_err(|error| Error::filesystem(crate::EntryPath::root(), error))?;
+    let names = sources.iter().map(|source| source.name().to_owned());
+    let mut filling = Filling {
+        writer: Writer::new(Arc::clone(vfs), root, options.writer),
+        names: if sources.len() > 1 { names.collect() } else { Vec::new() },
+        at: 0,
+    };
+    let written =
+        if options.single_thread { filling.on_one_thread(sources) } else { filling.on_two_threads(sources) };
+    match written {
+        Ok(()) => filling.writer.finish(),
+        Err(error) => {
+            filling.writer.give_up();
+            Err(error)
+        }
+    }
+}
+
+/// A filesystem that is being filled.
+struct Filling {
+    writer: Writer,
+    /// The names of the sources, if there are several.
+    names: Vec<String>,
+    /// Of which source the entries are that are written.
+    at: usize,
+}
+
+impl Filling {
+    fn on_one_thread(&mut self, sources: &mut [Box<dyn Source>]) -> Result<(), Error> {
         let mut reader = Reader::default();
         while let Some(batch) = reader.next_batch(sources)? {
-            reader.spare = Some(write(&mut writer, batch)?);
+            reader.spare = Some(self.write(batch)?);
         }
-        return writer.finish();
+        Ok(())
     }
-    thread::scope(|scope| {
-        let (full, to_write) = sync_channel(BATCHES_AHEAD);
-        let (written, empty) = channel();
-        scope.spawn(move || read_all(sources, &full, &empty));
-        loop {
-            match to_write.recv() {
-                Ok(Ok(Some(batch))) => {
-                    let batch = write(&mut writer, batch)?;
-                    // The reader may have ended.
-                    let _ = written.send(batch);
+
+    fn on_two_threads(&mut self, sources: &mut [Box<dyn Source>]) -> Result<(), Error> {
+        thread::scope(|scope| {
+            let (full, to_write) = sync_channel(BATCHES_AHEAD);
+            let (written, empty) = channel();
+            scope.spawn(move || read_all(sources, &full, &empty));
+            loop {
+                match to_write.recv() {
+                    Ok(Ok(Some(batch))) => {
+                        let batch = self.write(batch)?;
+                        // The reader may have ended.
+                        let _ = written.send(batch);
+                    }
+                    Ok(Ok(None)) => return Ok(()),
+                    Ok(Err(error)) => return Err(error.into()),
+                    Err(_) => return Err(Error::Reader),
                 }
-                Ok(Ok(None)) => return writer.finish(),
-                Ok(Err(error)) => return Err(error.into()),
-                Err(_) => return Err(Error::Reader),
+            }
+        })
+    }
+
+    /// Writes a batch, and gives it back.
+    fn write(&mut self, batch: Batch) -> Result<Batch, Error> {
+        self.write_items(batch).map_err(|error| match self.names.get(self.at) {
+            Some(name) => error.of_source(name),
+            None => error,
+        })
+    }
+
+    fn write_items(&mut self, mut batch: Batch) -> Result<Batch, Error> {
+        let mut used = 0;
+        for item in batch.items.drain(..) {
+            match item {
+                Item::Entry(entry) => self.writer.put(entry)?,
+                Item::NextSource => {
+                    self.writer.next_source()?;
+                    self.at += 1;
+                }
+                Item::Data { offset, len } => {
+                    let data = batch.bytes.get(used..used + len).ok_or(Error::Reader)?;
+                    self.writer.write(offset, data)?;
+                    used += len;
+                }
             }
         }
-    })
+        Ok(batch)
+    }
 }
 
 type Read = Result<Option<Batch>, SourceError>;
@@ -115,8 +175,11 @@ impl Reader {
         batch.items.clear();
         batch.bytes.resize(BATCH_BYTES, 0);
         let mut used = 0;
+        let mut held = 0;
         while let Some(source) = sources.get_mut(self.at) {
-            if batch.items.len() >= BATCH_ITEMS || used == BATCH_BYTES {
+            // A piece that is cut ends on the grid if there is room up to there.
+            let is_full = BATCH_BYTES - used < GRID_BYTES || held >= BATCH_BYTES;
+            if batch.items.len() >= BATCH_ITEMS || is_full {
                 break;
             }
             if self.in_content {
@@ -133,27 +196,45 @@ impl Reader {
                 Some(entry) => {
                     self.in_content =
                         matches!(&entry.kind, EntryKind::Regular(content) if content.size_bytes > 0);
+                    held += entry.held_bytes();
                     batch.items.push(Item::Entry(entry));
                 }
-                None => self.at += 1,
+                None => {
+                    self.at += 1;
+                    batch.items.push(Item::NextSource);
+                }
             }
         }
         Ok((!batch.items.is_empty()).then_some(batch))
     }
 }
 
-/// Writes a batch, and gives it back.
-fn write(writer: &mut Writer, mut batch: Batch) -> Result<Batch, Error> {
-    let mut used = 0;
-    for item in batch.items.drain(..) {
-        match item {
-            Item::Entry(entry) => writer.put(entry)?,
-            Item::Data { offset, len } => {
-                let data = batch.bytes.get(used..used + len).ok_or(Error::Reader)?;
-                writer.write(offset, data)?;
-                used += len;
-            }
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Given, entry, file, xattr};
+
+    #[test]
+    fn batches_are_bounded_by_what_entries_hold() {
+        let given = (0..40).fold(Given::default(), |given, number| {
+            let mut entry = file(&number.to_string(), 0);
+            entry.metadata.xattrs = vec![xattr("user.large", &vec![0; 300_000])];
+            given.with(entry, &[])
+        });
+        let given = given.with(entry("l", EntryKind::Symlink(vec![b'x'; 2 << 20].into())), &[]);
+        let mut sources: Vec<Box<dyn Source>> = vec![Box::new(given)];
+        let mut reader = Reader::default();
+        let mut entries = 0;
+        while let Some(batch) = reader.next_batch(&mut sources).unwrap() {
+            let held = batch.items.iter().map(|item| match item {
+                Item::Entry(entry) => entry.held_bytes(),
+                _ => 0,
+            });
+            let held: Vec<_> = held.collect();
+            let before_last: usize = held.iter().rev().skip(1).sum();
+            assert!(before_last < BATCH_BYTES, "{held:?}");
+            entries += held.iter().filter(|&&held| held > 0).count();
         }
+        assert_eq!(entries, 41);
     }
-    Ok(batch)
 }

@@ -4,8 +4,8 @@
 //! regular files. A [`Writer`] puts entries into a [`Vfs`](undercroft_vfs::Vfs). [`fill`] connects the two: a thread reads
 //! while the calling thread writes.
 //!
-//! Everything that a source says is hostile. Its paths become [`EntryPath`]s, which never lead upwards, and no
-//! symbolic link of the image is followed.
+//! Everything that a source says is hostile. Its paths become [`EntryPath`]s, which never lead upwards, and a symbolic
+//! link is followed only within the filesystem, and only if it is no link of the same source.
 //!
 //! This crate knows no format of a disk, and nothing of the program.
 
@@ -38,4 +38,4 @@ pub use oci::{
 pub use path::{EntryPath, PathError};
 pub use source::{Piece, Source};
 pub use tar::{Archive, OpenArchive, TarSource};
-pub use writer::{Filled, Writer, WriterOptions};
+pub use writer::{Filled, UnkeptXattrs, Writer, WriterOptions};

@@ -7,6 +7,14 @@ use std::fmt;
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EntryPath(Box<[u8]>);
 
+/// Longest path in bytes, as Linux has it.
+const PATH_MAX_BYTES: usize = 4096;
+/// Longest name in bytes, as Linux has it.
+const NAME_MAX_BYTES: usize = 255;
+
+/// As many bytes of a path are in a message.
+pub(crate) const SHOWN_MAX_BYTES: usize = 200;
+
 /// Why bytes are no path of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PathError {
@@ -16,6 +24,12 @@ pub enum PathError {
     /// It has a NUL byte.
     #[error("the path has a NUL byte in it")]
     Nul,
+    /// It has too many bytes.
+    #[error("the path has more than {PATH_MAX_BYTES} bytes")]
+    PathTooLong,
+    /// One of its names has too many bytes.
+    #[error("the path has a name of more than {NAME_MAX_BYTES} bytes in it")]
+    NameTooLong,
 }
 
 impl EntryPath {
@@ -28,16 +42,18 @@ impl EntryPath {
     /// From a path as archives have it: slashes in front, behind and twice in a row and names `.` are left out.
     ///
     /// # Errors
-    /// A name `..` or a NUL byte.
+    /// A name `..`, a NUL byte, or more bytes than Linux allows.
     pub fn new(bytes: &[u8]) -> Result<Self, PathError> {
         if bytes.contains(&0) {
             return Err(PathError::Nul);
         }
-        let mut path = Vec::with_capacity(bytes.len());
+        let mut path = Vec::with_capacity(bytes.len().min(PATH_MAX_BYTES));
         for name in bytes.split(|&byte| byte == b'/') {
             match name {
                 b"" | b"." => {}
                 b".." => return Err(PathError::Upwards),
+                name if name.len() > NAME_MAX_BYTES => return Err(PathError::NameTooLong),
+                name if path.len() + 1 + name.len() > PATH_MAX_BYTES => return Err(PathError::PathTooLong),
                 name => {
                     if !path.is_empty() {
                         path.push(b'/');
@@ -91,6 +107,15 @@ impl EntryPath {
     }
 }
 
+impl EntryPath {
+    /// The path as messages have it, which cut a long one short.
+    pub(crate) fn shown(&self) -> String {
+        let shown = self.0.get(..SHOWN_MAX_BYTES).unwrap_or(&self.0);
+        let rest = if shown.len() < self.0.len() { "…" } else { "" };
+        format!("/{}{rest}", shown.escape_ascii())
+    }
+}
+
 impl fmt::Debug for EntryPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "/{}", self.0.escape_ascii())
@@ -118,6 +143,9 @@ mod tests {
             assert_eq!(EntryPath::new(climbing.as_bytes()), Err(PathError::Upwards));
         }
         assert_eq!(EntryPath::new(b"a\0b"), Err(PathError::Nul));
+        assert_eq!(EntryPath::new(&[b'a'; 256]), Err(PathError::NameTooLong));
+        assert_eq!(EntryPath::new(&b"a/".repeat(2049)), Err(PathError::PathTooLong));
+        assert!(EntryPath::new(&[b'a'; 255]).is_ok() && EntryPath::new(&b"a/".repeat(2048)).is_ok());
         let path = EntryPath::new(b"a/b").unwrap();
         assert_eq!(path.join(b"c").unwrap().split(), Some((&b"a/b"[..], &b"c"[..])));
         assert_eq!(EntryPath::new(b"a").unwrap().split(), Some((&b""[..], &b"a"[..])));

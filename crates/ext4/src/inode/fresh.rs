@@ -120,7 +120,12 @@ fn wanted_extra_bytes(volume: &Volume) -> u16 {
     if wanted > room || !wanted.is_multiple_of(4) { KNOWN.min(room) } else { wanted }
 }
 
-/// The first two words of a device node: 8 bits each in the first where that is enough, otherwise 12 and 20 bits in
+/// Whether a device node can hold a number: 12 bits of the driver, and 20 of the device, as Linux has them.
+pub(crate) const fn holds_device(device: DeviceNumber) -> bool {
+    device.major < 1 << 12 && device.minor < 1 << 20
+}
+
+/// The first two words of a device node that [holds](holds_device) the number: 8 bits each in the first where that is enough, otherwise 12 and 20 bits in
 /// the second.
 pub(super) fn encode_device(device: DeviceNumber) -> [u8; 8] {
     let DeviceNumber { major, minor } = device;

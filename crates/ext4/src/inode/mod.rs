@@ -29,7 +29,7 @@ use crate::group::GroupDescriptor;
 use crate::numbers::{FsBlock, Group};
 use crate::volume::Volume;
 pub(crate) use flags::InodeFlags;
-pub(crate) use fresh::{Inheritance, possible_flags};
+pub(crate) use fresh::{Inheritance, holds_device, possible_flags};
 pub(crate) use raw::RawInode;
 use raw::{BASE_BYTES, CHECKSUM_HI, CHECKSUM_LO, GENERATION, RawInodeExtra};
 pub(crate) use state::InodeState;

@@ -155,4 +155,7 @@ fn devices_have_two_forms() {
     {
         assert_eq!(fresh::encode_device(DeviceNumber { major, minor }), form, "{major}:{minor}");
     }
+    for (major, minor, holds) in [(4095, (1 << 20) - 1, true), (4096, 0, false), (0, 1 << 20, false)] {
+        assert_eq!(fresh::holds_device(DeviceNumber { major, minor }), holds, "{major}:{minor}");
+    }
 }

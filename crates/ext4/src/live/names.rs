@@ -14,7 +14,7 @@ use undercroft_vfs::{Error, FileType, Found, Ino, NewInode, NewKind, Node, Resul
 
 use super::{Live, release};
 use crate::features::{Incompat, RoCompat};
-use crate::inode::{Inode, InodeFlags};
+use crate::inode::{Inode, InodeFlags, holds_device};
 use crate::transaction::Handle;
 use crate::volume::Volume;
 use crate::{dir, orphan, symlink, xattr};
@@ -35,6 +35,7 @@ const TOUCH_CREDITS: u32 = 1;
 pub(super) fn create(dir: &Live, name: &[u8], new: &NewInode<'_>) -> Result<Found> {
     let is_directory = new.kind == NewKind::Directory;
     check_names_can_be_written(dir)?;
+    check_kind(&new.kind).map_err(|error| unless_there(dir, name, error))?;
     if is_directory {
         check_room_for_directory(dir).map_err(|error| unless_there(dir, name, error))?;
     }
@@ -235,6 +236,16 @@ pub(super) fn exchange(
     or_abort(&handle, rest())
 }
 
+/// Refuses device numbers of more bits than an inode keeps.
+fn check_kind(kind: &NewKind<'_>) -> Result<()> {
+    match kind {
+        NewKind::CharDevice(number) | NewKind::BlockDevice(number) if !holds_device(*number) => Err(
+            Error::InvalidArgument("ext4 keeps 12 bits of a device's major number and 20 of its minor one"),
+        ),
+        _ => Ok(()),
+    }
+}
+
 /// Refuses a directory whose names mean more than their bytes, before anything is made that would inherit that.
 fn check_names_can_be_written(dir: &Live) -> Result<()> {
     let features = dir.volume.superblock().features().incompat;
@@ -393,7 +404,8 @@ mod tests {
     #[cfg(feature = "oracle")]
     use undercroft_oracle::MountMode;
     use undercroft_vfs::{
-        Announce, Credentials, FileSystem, HashedName, NewObject, RenameFlags, Vfs, VfsOptions, WriteKind,
+        Announce, Credentials, DeviceNumber, FileSystem, HashedName, NewObject, RenameFlags, Vfs, VfsOptions,
+        WriteKind,
     };
 
     use super::*;
@@ -578,6 +590,22 @@ mod tests {
             fs.close().unwrap();
             Image::of_device("ext4", &*device).unwrap().check().unwrap();
         }
+    }
+
+    #[test]
+    fn device_numbers_that_no_inode_holds_are_refused() {
+        let image = Mke2fs::new("ext4", 8).make().unwrap();
+        let device = MemoryDevice::from_bytes(std::fs::read(image.path()).unwrap(), Access::ReadWrite);
+        let fs = Ext4::open(Arc::new(device), OpenOptions::default(), WriteOptions::default()).unwrap();
+        let root = fs.read_inode(fs.root()).unwrap();
+        let node =
+            |major, minor| make_in(&*root, "device", NewKind::BlockDevice(DeviceNumber { major, minor }));
+        for (major, minor) in [(4096, 0), (0, 1 << 20)] {
+            assert!(matches!(node(major, minor), Err(Error::InvalidArgument(_))), "{major}:{minor}");
+        }
+        let most = DeviceNumber { major: 4095, minor: (1 << 20) - 1 };
+        assert_eq!(node(most.major, most.minor).unwrap().attr().rdev, most);
+        assert!(matches!(node(4096, 0), Err(Error::Exists)));
     }
 
     /// Nothing is known of the names that files are moved to, so the filesystem is asked first and then it is looked.

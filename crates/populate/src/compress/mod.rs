@@ -87,6 +87,8 @@ impl fmt::Display for Compression {
 enum Refused {
     #[error("what is compressed with {0} in it is larger than {1} bytes")]
     TooLarge(Compression, u64),
+    #[error("it is larger than {0} bytes")]
+    TooLong(u64),
     #[error("it is compressed with {0}, which is not supported")]
     Unsupported(&'static str),
     #[error("its {0} data is damaged or asks for too much memory, after {1} bytes of output: {2}")]
@@ -98,7 +100,7 @@ enum Refused {
 pub fn failure(error: io::Error) -> SourceErrorKind {
     let cause = error.get_ref();
     match cause.and_then(|cause| cause.downcast_ref::<Refused>()) {
-        Some(Refused::TooLarge(..)) => SourceErrorKind::TooLarge(error.to_string()),
+        Some(Refused::TooLarge(..) | Refused::TooLong(_)) => SourceErrorKind::TooLarge(error.to_string()),
         Some(Refused::Unsupported(_)) => SourceErrorKind::Unsupported(error.to_string()),
         Some(Refused::Damaged(..)) => SourceErrorKind::Malformed(error.to_string()),
         None if cause.is_some_and(is_ours) => SourceErrorKind::Malformed(error.to_string()),
@@ -107,6 +109,11 @@ pub fn failure(error: io::Error) -> SourceErrorKind {
         }
         None => SourceErrorKind::Io(error),
     }
+}
+
+/// The failure of a stream of more bytes than were allowed.
+pub(crate) fn too_large(most_bytes: u64) -> io::Error {
+    io::Error::other(Refused::TooLong(most_bytes))
 }
 
 /// The stream as it was before it was compressed, or as it is if it is not compressed. Decompression runs on a thread of

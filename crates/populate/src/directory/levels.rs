@@ -7,7 +7,7 @@ use rustix::fs::{self, Dir, FileType, Mode, OFlags};
 
 use super::FileId;
 use super::object::{changed, id_of};
-use crate::EntryPath;
+use crate::{EntryPath, PathError};
 
 /// How many of the nearest directories above the one that is read are kept open, beside the top.
 const OPEN_MAX: usize = 64;
@@ -22,8 +22,8 @@ pub(super) struct Levels {
     /// The names that are left in the top.
     names: std::vec::IntoIter<Name>,
     below: Vec<Level>,
-    /// The path of the last level.
-    path: EntryPath,
+    /// The path of the last level, without a slash in front.
+    path: Vec<u8>,
 }
 
 #[derive(Debug)]
@@ -33,19 +33,19 @@ struct Level {
     /// `None` where it was closed for the sake of those below.
     open: Option<OwnedFd>,
     names: std::vec::IntoIter<Name>,
-    /// The path of the level above.
-    above: EntryPath,
+    /// Bytes in the path of the level above.
+    above_len: usize,
 }
 
 impl Levels {
     pub(super) fn new(top: OwnedFd) -> io::Result<Self> {
         let names = list(top.as_fd())?;
-        Ok(Self { top, names, below: Vec::new(), path: EntryPath::root() })
+        Ok(Self { top, names, below: Vec::new(), path: Vec::new() })
     }
 
-    /// The path of the directory that is read.
-    pub(super) const fn path(&self) -> &EntryPath {
-        &self.path
+    /// The path of a name in the directory that is read.
+    pub(super) fn path_of(&self, name: &[u8]) -> Result<EntryPath, PathError> {
+        EntryPath::new(&[&self.path[..], name].join(&b'/'))
     }
 
     /// The directory that is read.
@@ -62,9 +62,12 @@ impl Levels {
     pub(super) fn enter(&mut self, name: &[u8], open: OwnedFd) -> io::Result<()> {
         let id = id_of(&fs::fstat(&open)?);
         let names = list(open.as_fd())?;
-        let path = self.path.join(name).map_err(io::Error::other)?;
-        let above = std::mem::replace(&mut self.path, path);
-        self.below.push(Level { name: name.into(), id, open: Some(open), names, above });
+        let above_len = self.path.len();
+        if above_len > 0 {
+            self.path.push(b'/');
+        }
+        self.path.extend_from_slice(name);
+        self.below.push(Level { name: name.into(), id, open: Some(open), names, above_len });
         if let Some(far) = self.below.len().checked_sub(OPEN_MAX + 1) {
             self.below[far].open = None;
         }
@@ -72,9 +75,9 @@ impl Levels {
     }
 
     /// Goes back to the directory above; whether there is one.
-    pub(super) fn leave(&mut self) -> Result<bool, (EntryPath, io::Error)> {
+    pub(super) fn leave(&mut self) -> Result<bool, (Vec<u8>, io::Error)> {
         let Some(left) = self.below.pop() else { return Ok(false) };
-        self.path = left.above;
+        self.path.truncate(left.above_len);
         self.reopen_last().map_err(|error| (self.path.clone(), error))?;
         Ok(true)
     }

@@ -22,10 +22,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{self, FileType as HostType, Mode, OFlags};
+use rustix::fs::{self, FileType as HostType, Mode, OFlags, Stat};
 
 use self::levels::Levels;
 use self::object::Object;
+use crate::source::piece_len;
 use crate::{Content, Entry, EntryKind, EntryPath, Piece, Source, SourceError, SourceErrorKind};
 
 /// A file of the host, by the numbers that no other file has.
@@ -55,6 +56,8 @@ pub struct DirectorySource {
 struct Reading {
     path: EntryPath,
     file: File,
+    /// What the system said of it.
+    stat: Stat,
     /// What is left to be read.
     data: std::vec::IntoIter<Range<u64>>,
     range: Range<u64>,
@@ -107,13 +110,17 @@ impl DirectorySource {
         loop {
             let Some(levels) = &mut self.levels else { return Ok(None) };
             let Some((name, kind)) = levels.next_name() else {
-                if !levels.leave().map_err(|(path, error)| failure_at(&self.shown, &path, error))? {
+                if !levels.leave().map_err(|(path, error)| {
+                    SourceError::new(&self.shown, SourceErrorKind::Io(error)).at_member(&path)
+                })? {
                     return Ok(None);
                 }
                 continue;
             };
-            // A name has no slash and is neither `.` nor `..`.
-            let Ok(path) = levels.path().join(&name) else { continue };
+            let path = levels.path_of(&name).map_err(|error| {
+                let kind = SourceErrorKind::TooLarge(error.to_string());
+                SourceError::new(&self.shown, kind).at_member(&name)
+            })?;
             let dir = levels.directory();
             let object = Object::look(dir, &name, kind).map_err(|error| self.failure(&path, error))?;
             if self.left_out.contains(&object.id()) {
@@ -157,7 +164,7 @@ impl DirectorySource {
         let kind = match object.kind() {
             HostType::RegularFile => {
                 let Some(open) = object.open else { return Err(fail(object::changed())) };
-                let file = File::from(open);
+                let (file, stat) = (File::from(open), object.stat);
                 let size_bytes = object.stat.st_size.cast_unsigned();
                 let is_sparse = (object.stat.st_blocks.cast_unsigned()).saturating_mul(512) < size_bytes;
                 let data = is_sparse.then(|| object::data_of(&file, size_bytes)).transpose().map_err(fail)?;
@@ -165,7 +172,7 @@ impl DirectorySource {
                 let whole = || std::iter::once(0..size_bytes).collect();
                 let ranges: Vec<_> = content.data.as_deref().map_or_else(whole, <[_]>::to_vec);
                 self.content =
-                    Some(Reading { path: path.clone(), file, data: ranges.into_iter(), range: 0..0 });
+                    Some(Reading { path: path.clone(), file, stat, data: ranges.into_iter(), range: 0..0 });
                 EntryKind::Regular(content)
             }
             HostType::Directory => {
@@ -203,11 +210,16 @@ impl Source for DirectorySource {
         while reading.range.is_empty() {
             match reading.data.next() {
                 Some(range) => reading.range = range,
-                None => return Ok(None),
+                None => {
+                    let same = object::is_as_before(&reading.file, &reading.stat);
+                    let same = same.map_err(|error| failure_at(&self.shown, &reading.path, error))?;
+                    let changed = || failure_at(&self.shown, &reading.path, object::changed());
+                    return if same { Ok(None) } else { Err(changed()) };
+                }
             }
         }
         let offset = reading.range.start;
-        let wanted = usize::try_from(reading.range.end - offset).unwrap_or(usize::MAX).min(buf.len());
+        let wanted = piece_len(&reading.range, buf.len());
         let Some(buf) = buf.get_mut(..wanted) else { return Ok(None) };
         match reading.file.read_exact_at(buf, offset) {
             Ok(()) => {}

@@ -68,7 +68,11 @@ impl Object {
                 let list = |buf: &mut Vec<u8>| fs::llistxattr(&*path, spare_capacity(buf));
                 let get = |name: &[u8], buf: &mut Vec<u8>| fs::lgetxattr(&*path, name, spare_capacity(buf));
                 match read_xattrs(list, get) {
-                    Err(error) if error.raw_os_error() == Some(Errno::NOENT.raw_os_error()) => Ok(Vec::new()),
+                    Err(error) if error.raw_os_error() == Some(Errno::NOENT.raw_os_error()) => {
+                        let what =
+                            "its extended attributes cannot be read: /proc is not mounted, or it is gone";
+                        Err(io::Error::other(what))
+                    }
                     xattrs => xattrs,
                 }
             }
@@ -183,6 +187,14 @@ pub(super) fn data_of(file: &File, size_bytes: u64) -> io::Result<Box<[Range<u64
         at = end;
     }
     Ok(data.into())
+}
+
+/// Whether an open file is what it was when it was looked at, as far as its size and times tell.
+pub(super) fn is_as_before(file: &File, before: &Stat) -> io::Result<bool> {
+    let now = fs::fstat(file)?;
+    let version =
+        |stat: &Stat| (stat.st_size, stat.st_mtime, stat.st_mtime_nsec, stat.st_ctime, stat.st_ctime_nsec);
+    Ok(version(&now) == version(before))
 }
 
 /// The file is not what it was when it was looked at.

@@ -107,3 +107,42 @@ fn what_is_not_there_is_named() {
     let refused = DirectorySource::open(Path::new("/nowhere"), []).unwrap_err();
     assert!(refused.to_string().starts_with("/nowhere: No such file"), "{refused}");
 }
+
+#[test]
+fn a_file_that_changes_while_it_is_read_is_noticed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("file");
+    fs::write(&path, [1; 5000]).unwrap();
+    let read = |change: &dyn Fn()| {
+        let mut source = DirectorySource::open(dir.path(), []).unwrap();
+        source.next_entry().unwrap();
+        source.next_entry().unwrap();
+        let mut buf = [0; 4000];
+        source.read_content(&mut buf).unwrap();
+        change();
+        source.read_content(&mut buf)?;
+        source.read_content(&mut buf)
+    };
+    assert_eq!(read(&|| {}).unwrap(), None);
+    let longer = read(&|| fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(6000).unwrap());
+    assert!(longer.unwrap_err().to_string().contains("it changed while it was being read"));
+    let other_time = || {
+        let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+        file.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
+    };
+    assert!(read(&other_time).is_err());
+}
+
+#[test]
+fn paths_that_linux_does_not_allow_are_refused_by_name() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let name = "n".repeat(250);
+    let mut at = rustix::fs::open(dir.path(), super::levels::flags(), rustix::fs::Mode::empty()).unwrap();
+    for _ in 0..17 {
+        rustix::fs::mkdirat(&at, &*name, rustix::fs::Mode::RWXU).unwrap();
+        at = rustix::fs::openat(&at, &*name, super::levels::flags(), rustix::fs::Mode::empty()).unwrap();
+    }
+    let mut source = DirectorySource::open(dir.path(), []).unwrap();
+    let refused = std::iter::from_fn(|| source.next_entry().transpose()).find_map(Result::err).unwrap();
+    assert!(refused.to_string().contains("the path has more than 4096 bytes"), "{refused}");
+}

@@ -3,7 +3,7 @@
 //! The text is that of `acl_from_text(3)`: entries `user:NAME:rwx` separated by commas or newlines. star puts the number of
 //! a user or group behind the permissions.
 
-use super::Names;
+use super::names::{Numbers, Whose};
 use crate::SourceErrorKind;
 
 /// Linux's tags, with the one of a named entry where there is one.
@@ -17,13 +17,16 @@ const OTHER: u16 = 32;
 const VERSION: u32 = 2;
 
 /// The bytes of `system.posix_acl_access` or `_default`; `None` for an empty list.
-pub(super) fn from_text(text: &[u8], names: &Names) -> Result<Option<Box<[u8]>>, SourceErrorKind> {
+pub(super) fn from_text(
+    text: &[u8],
+    numbers: &mut Numbers<'_>,
+) -> Result<Option<Box<[u8]>>, SourceErrorKind> {
     let text = std::str::from_utf8(text).map_err(|_| malformed("its bytes are no text"))?;
     let mut entries = Vec::new();
     for entry in text.split([',', '\n']) {
         let entry = entry.split_once('#').map_or(entry, |(entry, _)| entry).trim();
         if !entry.is_empty() {
-            entries.push(entry_of(entry, names)?);
+            entries.push(entry_of(entry, numbers)?);
         }
     }
     if entries.is_empty() {
@@ -40,7 +43,7 @@ pub(super) fn from_text(text: &[u8], names: &Names) -> Result<Option<Box<[u8]>>,
 }
 
 /// Tag, number and permissions of an entry.
-fn entry_of(entry: &str, names: &Names) -> Result<(u16, u32, u16), SourceErrorKind> {
+fn entry_of(entry: &str, numbers: &mut Numbers<'_>) -> Result<(u16, u32, u16), SourceErrorKind> {
     let mut parts = entry.split(':').map(str::trim);
     let mut next = || parts.next().unwrap_or_default();
     let (kind, name, permissions, number) = (next(), next(), next(), next());
@@ -49,25 +52,27 @@ fn entry_of(entry: &str, names: &Names) -> Result<(u16, u32, u16), SourceErrorKi
         ("m" | "mask" | "o" | "other", permissions, "") => (kind, "", permissions),
         parts => parts,
     };
-    let (tag, known) = match (kind, name.is_empty()) {
+    let (tag, whose) = match (kind, name.is_empty()) {
         ("u" | "user", true) => (OWNER, None),
-        ("u" | "user", false) => (USER, Some(&names.users)),
+        ("u" | "user", false) => (USER, Some(Whose::User)),
         ("g" | "group", true) => (OWNING_GROUP, None),
-        ("g" | "group", false) => (GROUP, Some(&names.groups)),
+        ("g" | "group", false) => (GROUP, Some(Whose::Group)),
         ("m" | "mask", true) => (MASK, None),
         ("o" | "other", true) => (OTHER, None),
         _ => return Err(malformed(&format!("{entry:?} is no entry"))),
     };
-    let id = match known {
+    let id = match whose {
         None => u32::MAX,
-        Some(known) => [number, name]
+        Some(whose) => [number, name]
             .into_iter()
             .find_map(|number| number.parse().ok())
-            .or_else(|| known.get(name.as_bytes()).copied())
+            .or_else(|| numbers.of(whose, name.as_bytes()))
             .or_else(|| (name == "root").then_some(0))
             .ok_or_else(|| {
-                let what =
-                    format!("its access control list names {name:?}, whose number the archive does not say");
+                let what = format!(
+                    "its access control list names {name:?}, whose number the archive does not say; \
+                     archives made with --numeric-owner have numbers"
+                );
                 SourceErrorKind::Unsupported(what)
             })?,
     };
@@ -90,13 +95,17 @@ fn malformed(what: &str) -> SourceErrorKind {
 
 #[cfg(test)]
 mod tests {
+    use super::super::OpenArchive;
+    use super::super::names::Names;
     use super::*;
 
     #[test]
     fn lists_are_those_of_linux() {
         let mut names = Names::default();
         names.users.insert(b"lisa"[..].into(), 502);
-        let list = |text: &str| from_text(text.as_bytes(), &names);
+        let open: OpenArchive = Box::new(|| Err(std::io::ErrorKind::Unsupported.into()));
+        let mut numbers = Numbers { names: &mut names, open: &open };
+        let mut list = |text: &str| from_text(text.as_bytes(), &mut numbers);
         let expected: Vec<u8> = [
             [2, 0, 0, 0].as_slice(),
             &[1, 0, 7, 0, 255, 255, 255, 255],

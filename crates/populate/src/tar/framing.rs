@@ -54,6 +54,7 @@ impl Framing {
         }
         if ends {
             self.ended = true;
+            self.archive.finish().map_err(failed)?;
             return Ok(None);
         }
         let header = Header::new(record).ok_or_else(|| self.no_header())?;
@@ -148,7 +149,12 @@ impl Framing {
 }
 
 fn failed(error: io::Error) -> SourceErrorKind {
-    if error.kind() == io::ErrorKind::UnexpectedEof { cut_off() } else { failure(error) }
+    // Of the archive itself, unless what it is compressed with says more.
+    if error.kind() == io::ErrorKind::UnexpectedEof && error.get_ref().is_none() {
+        cut_off()
+    } else {
+        failure(error)
+    }
 }
 
 fn cut_off() -> SourceErrorKind {

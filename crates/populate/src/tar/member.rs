@@ -1,38 +1,32 @@
 //! Header and records of one member, as one entry.
 
+use std::collections::HashSet;
 use std::ops::Range;
 
 use undercroft_vfs::{DeviceNumber, Timestamp};
 
+use super::acl;
 use super::framing::Framing;
 use super::header::{Header, no_number};
-use super::pax::{Records, decimal, time};
+use super::names::Numbers;
+use super::pax::{Layered, decimal, time};
 use super::sparse::{self, Form};
-use super::{Names, acl};
 use crate::{Content, Entry, EntryKind, EntryPath, Metadata, PathError, SourceErrorKind, Xattr};
 
 /// A member, with what records say over its header.
-pub(super) struct Member {
+pub(super) struct Member<'a> {
     header: Header,
-    /// Local records over global ones.
-    records: Records,
+    records: Layered<'a>,
     metadata: Metadata,
 }
 
-impl Member {
+impl<'a> Member<'a> {
     pub(super) fn new(
         header: Header,
-        global: &Records,
-        local: &Records,
-        names: &mut Names,
+        records: Layered<'a>,
+        numbers: &mut Numbers<'_>,
     ) -> Result<Self, SourceErrorKind> {
-        let mut records = local.clone();
-        for (key, value) in global.with_prefix(b"") {
-            if local.get(key).is_none() {
-                records.set(key, value.to_vec());
-            }
-        }
-        let id = |key: &[u8], own: Result<u32, SourceErrorKind>, what: &str| match value(&records, key) {
+        let id = |key: &[u8], own: Result<u32, SourceErrorKind>, what: &str| match value(records, key) {
             Some(text) => {
                 let id = u32::try_from(decimal(text, what)?).ok().filter(|&id| id != u32::MAX);
                 id.ok_or_else(|| no_number(what))
@@ -41,20 +35,20 @@ impl Member {
         };
         let uid = id(b"uid", header.uid(), "owner")?;
         let gid = id(b"gid", header.gid(), "group")?;
-        names.learn(&header, uid, gid);
-        let modified = match value(&records, b"mtime") {
+        numbers.names.learn(&header, uid, gid);
+        let modified = match value(records, b"mtime") {
             Some(text) => time(text)?,
             None => Timestamp { seconds: header.modified()?, nanoseconds: 0 },
         };
-        let accessed = value(&records, b"atime").map(time).transpose()?;
+        let accessed = value(records, b"atime").map(time).transpose()?;
         let permissions = header.permissions()?;
-        let xattrs = xattrs(&records, names)?;
+        let xattrs = xattrs(records, numbers)?;
         let metadata = Metadata { uid, gid, permissions, modified, accessed, xattrs };
         Ok(Self { header, records, metadata })
     }
 
     fn value(&self, key: &[u8]) -> Option<&[u8]> {
-        value(&self.records, key)
+        value(self.records, key)
     }
 
     /// The entry, and for a regular file where it has data. Its content is what the framing gives next.
@@ -119,13 +113,13 @@ impl Member {
     fn content(&self, framing: &mut Framing) -> Result<(Content, Vec<Range<u64>>), SourceErrorKind> {
         let mut stored = self.stored()?;
         framing.expect_content(stored);
-        let Some(form) = Form::of(&self.records)? else {
+        let Some(form) = Form::of(self.records)? else {
             let whole = std::iter::once(0..stored).filter(|range| !range.is_empty()).collect();
             return Ok((Content::whole(stored), whole));
         };
         let size = self.value(b"GNU.sparse.realsize").or_else(|| self.value(b"GNU.sparse.size"));
         let size_bytes = decimal(size.unwrap_or_default(), "size")?;
-        let parts = form.parts(&self.records, framing, &mut stored)?;
+        let parts = form.parts(self.records, framing, &mut stored)?;
         sparse_content(&parts, size_bytes, stored)
     }
 
@@ -153,7 +147,7 @@ impl Member {
 }
 
 /// A value that is not empty: an empty one stands for none.
-fn value<'a>(records: &'a Records, key: &[u8]) -> Option<&'a [u8]> {
+fn value<'a>(records: Layered<'a>, key: &[u8]) -> Option<&'a [u8]> {
     records.get(key).filter(|value| !value.is_empty())
 }
 
@@ -170,14 +164,19 @@ fn entry_path(bytes: &[u8], what: &str) -> Result<EntryPath, SourceErrorKind> {
     EntryPath::new(bytes).map_err(|error| match error {
         PathError::Upwards => SourceErrorKind::Refused(format!("{what} has a \"..\" in it")),
         PathError::Nul => SourceErrorKind::Malformed(format!("{what} has a NUL byte in it")),
+        PathError::PathTooLong => SourceErrorKind::TooLarge(format!("{what} is longer than Linux allows")),
+        PathError::NameTooLong => {
+            SourceErrorKind::TooLarge(format!("{what} has a name in it that is longer than Linux allows"))
+        }
     })
 }
 
 /// The extended attributes that records have, and the access control lists.
-fn xattrs(records: &Records, names: &Names) -> Result<Vec<Xattr>, SourceErrorKind> {
+fn xattrs(records: Layered<'_>, numbers: &mut Numbers<'_>) -> Result<Vec<Xattr>, SourceErrorKind> {
     let mut xattrs: Vec<Xattr> = Vec::new();
+    let mut known = HashSet::new();
     let mut add = |name: Vec<u8>, value: Box<[u8]>| {
-        if xattrs.iter().all(|known| *known.name != *name) {
+        if known.insert(name.clone()) {
             xattrs.push(Xattr { name: name.into(), value });
         }
     };
@@ -200,7 +199,7 @@ fn xattrs(records: &Records, names: &Names) -> Result<Vec<Xattr>, SourceErrorKin
         (b"SCHILY.acl.default", b"system.posix_acl_default"),
     ] {
         if let Some(text) = value(records, key)
-            && let Some(list) = acl::from_text(text, names)?
+            && let Some(list) = acl::from_text(text, numbers)?
         {
             add(name.to_vec(), list);
         }

@@ -7,6 +7,7 @@
 //! | `pax`     | records of extended headers                                               |
 //! | `member`  | header and records together: one entry                                    |
 //! | `acl`     | access control lists, from their text                                     |
+//! | `names`   | the numbers of users and groups that the archive names                    |
 //! | `sparse`  | where a sparse member has data                                            |
 //! | `framing` | where headers and content lie in the archive                              |
 //!
@@ -21,20 +22,25 @@ mod acl;
 mod framing;
 mod header;
 mod member;
+mod names;
 mod pax;
 mod sparse;
 
-use std::collections::HashMap;
 use std::io::{self, Read};
 use std::ops::Range;
 
 use self::framing::Framing;
 use self::header::Header;
-use self::pax::Records;
+use self::names::{Names, Numbers};
+use self::pax::{Layered, Records};
+use crate::source::piece_len;
 use crate::{Entry, EntryKind, Piece, Source, SourceError, SourceErrorKind};
 
 /// Most bytes of records and long names that one member may have.
 const EXTENDED_MAX_BYTES: u64 = 4 << 20;
+
+/// Most bytes of records of global headers, all together.
+const GLOBAL_MAX_BYTES: usize = 1 << 20;
 
 /// The bytes of an archive, from the first one on.
 pub trait Archive: Read + Send {
@@ -45,6 +51,14 @@ pub trait Archive: Read + Send {
     fn skip(&mut self, len: u64) -> io::Result<()> {
         let skipped = io::copy(&mut <&mut Self as Read>::take(self, len), &mut io::sink())?;
         if skipped == len { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+    }
+
+    /// Reads what follows the last member: a stream that was compressed has its checksum at its end.
+    ///
+    /// # Errors
+    /// The system's, and what decompression finds.
+    fn finish(&mut self) -> io::Result<()> {
+        io::copy(self, &mut io::sink()).map(drop)
     }
 }
 
@@ -62,28 +76,6 @@ pub struct TarSource {
     names: Names,
     /// What is left of the content of the last member.
     content: Option<Reading>,
-}
-
-/// The numbers of users and groups that headers have named.
-#[derive(Debug, Default)]
-pub(crate) struct Names {
-    users: HashMap<Box<[u8]>, u32>,
-    groups: HashMap<Box<[u8]>, u32>,
-}
-
-/// Most names that are kept of an archive.
-const NAMES_MAX: usize = 100_000;
-
-impl Names {
-    fn learn(&mut self, header: &Header, uid: u32, gid: u32) {
-        for (known, name, number) in
-            [(&mut self.users, header.user(), uid), (&mut self.groups, header.group(), gid)]
-        {
-            if !name.is_empty() && known.len() < NAMES_MAX && !known.contains_key(name) {
-                known.insert(name.into(), number);
-            }
-        }
-    }
 }
 
 /// The regular member that came last.
@@ -128,6 +120,18 @@ impl TarSource {
         }
     }
 
+    /// An archive that is searched for names.
+    fn searched(archive: Box<dyn Archive>) -> Self {
+        Self {
+            shown: String::new(),
+            open: Box::new(|| Err(io::ErrorKind::Unsupported.into())),
+            framing: Some(Framing::new(archive)),
+            global: Records::default(),
+            names: Names::of_search(),
+            content: None,
+        }
+    }
+
     fn error(&self, member: Option<&[u8]>, kind: SourceErrorKind) -> SourceError {
         let error = SourceError::new(&self.shown, kind);
         let error = match member {
@@ -165,7 +169,7 @@ impl TarSource {
             let name = header.path();
             let result = match header.typeflag() {
                 b'x' | b'X' => read_records(framing, &header, &mut extended_bytes, &mut local),
-                b'g' => read_records(framing, &header, &mut extended_bytes, &mut self.global),
+                b'g' => read_global(framing, &header, &mut extended_bytes, &mut self.global),
                 b'L' => read_long(framing, &header, &mut extended_bytes).map(|long| local.set(b"path", long)),
                 b'K' => {
                     read_long(framing, &header, &mut extended_bytes).map(|long| local.set(b"linkpath", long))
@@ -173,7 +177,9 @@ impl TarSource {
                 // The name of the archive.
                 b'V' => framing.skip_content(&header).map(drop),
                 _ => {
-                    let member = member::Member::new(header, &self.global, &local, &mut self.names);
+                    let numbers = &mut Numbers { names: &mut self.names, open: &self.open };
+                    let records = Layered { local: &local, global: &self.global };
+                    let member = member::Member::new(header, records, numbers);
                     let taken = member.and_then(|member| member.into_entry(framing));
                     return match taken {
                         Ok((entry, data)) => Ok(Some(self.began(entry, data))),
@@ -210,6 +216,23 @@ fn read_records(
 ) -> Result<(), SourceErrorKind> {
     let text = read_extended(framing, header, bytes)?;
     records.read(&text)
+}
+
+/// Reads the records of a global header over those of earlier ones.
+fn read_global(
+    framing: &mut Framing,
+    header: &Header,
+    bytes: &mut u64,
+    records: &mut Records,
+) -> Result<(), SourceErrorKind> {
+    read_records(framing, header, bytes, records)?;
+    // They go before no part of a member's content.
+    records.parts.clear();
+    if records.bytes() > GLOBAL_MAX_BYTES {
+        let what = format!("the global extended headers have more than {GLOBAL_MAX_BYTES} bytes");
+        return Err(SourceErrorKind::TooLarge(what));
+    }
+    Ok(())
 }
 
 /// Reads a long name of GNU tar.
@@ -254,7 +277,7 @@ impl Source for TarSource {
             }
         }
         let offset = reading.range.start;
-        let len = usize::try_from(reading.range.end - offset).unwrap_or(usize::MAX).min(buf.len());
+        let len = piece_len(&reading.range, buf.len());
         let Some(buf) = buf.get_mut(..len) else { return Ok(None) };
         if let Err(kind) = framing.read_content(buf) {
             let member = reading.member.clone();
@@ -267,7 +290,7 @@ impl Source for TarSource {
     fn rewind(&mut self) -> Result<(), SourceError> {
         self.framing = None;
         self.global = Records::default();
-        self.names = Names::default();
+        self.names.may_search();
         self.content = None;
         Ok(())
     }

@@ -11,9 +11,11 @@ use crate::SourceErrorKind;
 const RECORDS_MAX: usize = 1 << 17;
 
 /// Values by key. An empty value stands for none, in spite of a global one.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(super) struct Records {
     values: BTreeMap<Box<[u8]>, Vec<u8>>,
+    /// Bytes of keys and values.
+    bytes: usize,
     /// `GNU.sparse.offset` and `.numbytes`, which come again for each part with data.
     pub(super) parts: Vec<(u64, u64)>,
 }
@@ -24,7 +26,15 @@ impl Records {
     }
 
     pub(super) fn set(&mut self, key: &[u8], value: Vec<u8>) {
-        self.values.insert(key.into(), value);
+        self.bytes += key.len() + value.len();
+        if let Some(before) = self.values.insert(key.into(), value) {
+            self.bytes -= key.len() + before.len();
+        }
+    }
+
+    /// Bytes of keys and values.
+    pub(super) const fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// A value, unless it is empty.
@@ -59,6 +69,31 @@ impl Records {
             }
         }
         Ok(())
+    }
+}
+
+/// The records that hold for one member.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Layered<'a> {
+    /// Its own, which go before.
+    pub(super) local: &'a Records,
+    /// Those of all members.
+    pub(super) global: &'a Records,
+}
+
+impl<'a> Layered<'a> {
+    /// A value, which may be empty.
+    pub(super) fn get(self, key: &[u8]) -> Option<&'a [u8]> {
+        self.local.get(key).or_else(|| self.global.get(key))
+    }
+
+    /// As of [`Records::with_prefix`]; first the member's own.
+    pub(super) fn with_prefix(self, prefix: &'a [u8]) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+        let is_global = move |(rest, _): &(&[u8], &[u8])| {
+            let key = [prefix, *rest].concat();
+            self.local.get(&key).is_none()
+        };
+        self.local.with_prefix(prefix).chain(self.global.with_prefix(prefix).filter(is_global))
     }
 }
 

@@ -11,7 +11,7 @@ use std::ops::Range;
 
 use super::framing::Framing;
 use super::header::{Header, RECORD_BYTES, number};
-use super::pax::{Records, decimal};
+use super::pax::{Layered, decimal};
 use crate::SourceErrorKind;
 
 /// Most parts that a member may have.
@@ -33,7 +33,7 @@ pub(super) enum Form {
 
 impl Form {
     /// `None` for a member that is not sparse.
-    pub(super) fn of(records: &Records) -> Result<Option<Self>, SourceErrorKind> {
+    pub(super) fn of(records: Layered<'_>) -> Result<Option<Self>, SourceErrorKind> {
         match (records.get(b"GNU.sparse.major"), records.get(b"GNU.sparse.minor")) {
             (Some(b"1"), Some(b"0")) => Ok(Some(Self::InContent)),
             (None | Some(b"0"), _) if records.get(b"GNU.sparse.map").is_some() => Ok(Some(Self::Map)),
@@ -46,12 +46,12 @@ impl Form {
     /// The parts of a member whose content, of `stored` bytes, begins here; the bytes that are left are the parts'.
     pub(super) fn parts(
         self,
-        records: &Records,
+        records: Layered<'_>,
         framing: &mut Framing,
         stored: &mut u64,
     ) -> Result<Parts, SourceErrorKind> {
         match self {
-            Self::Pairs => Ok(records.parts.clone()),
+            Self::Pairs => Ok(records.local.parts.clone()),
             Self::Map => map(records.get(b"GNU.sparse.map").unwrap_or_default()),
             Self::InContent => in_content(framing, stored),
         }

@@ -1,6 +1,6 @@
 //! Archives as the source gives them; those of GNU tar are in the tests of the program.
 
-use std::io::{self, Cursor, Read};
+use std::io::{self, Cursor, Read, Write};
 
 use undercroft_vfs::{DeviceNumber, Timestamp};
 
@@ -277,4 +277,97 @@ fn content_that_is_not_read_is_skipped() {
     let mut buf = [0; 2000];
     assert_eq!(source.read_content(&mut buf).unwrap().unwrap().len, 600);
     assert!(source.next_entry().unwrap().is_none());
+}
+
+#[test]
+fn the_checksum_of_a_compressed_archive_is_checked() {
+    struct Unpacked(crate::Stream);
+    impl Read for Unpacked {
+        fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+            self.0.read(buf)
+        }
+    }
+    impl Archive for Unpacked {}
+
+    let all_of = |packed: &[u8], most_bytes| {
+        let packed = packed.to_vec();
+        let open = move || {
+            let stream = crate::decompressed(Box::new(Cursor::new(packed.clone())), most_bytes)?;
+            Ok(Box::new(Unpacked(stream)) as Box<dyn Archive>)
+        };
+        read_source(&mut TarSource::new("test.tar", Box::new(open)))
+    };
+    let bytes = Builder::default().plain(b'0', "one", &[1; 3000]).end();
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gzip.write_all(&bytes).unwrap();
+    let mut zstd = zstd::Encoder::new(Vec::new(), 1).unwrap();
+    zstd.include_checksum(true).unwrap();
+    zstd.write_all(&bytes).unwrap();
+    for mut packed in [gzip.finish().unwrap(), zstd.finish().unwrap()] {
+        assert_eq!(all_of(&packed, bytes.len() as u64).unwrap().len(), 1);
+        let bounded = all_of(&packed, bytes.len() as u64 - 1).unwrap_err();
+        assert!(bounded.contains("is larger than"), "{bounded}");
+        let last = packed.len() - 1;
+        let cut_off = all_of(&packed[..last], u64::MAX).unwrap_err();
+        assert!(cut_off.contains("is damaged"), "{cut_off}");
+        packed[last - 3] ^= 1;
+        let damaged = all_of(&packed, u64::MAX).unwrap_err();
+        assert!(damaged.contains("is damaged"), "{damaged}");
+    }
+}
+
+#[test]
+fn global_records_are_bounded_and_those_of_a_member_go_before() {
+    let value = "x".repeat(200_000);
+    let global = |key: &str| (key.to_owned(), value.clone());
+    let with = |count: usize| {
+        let records: Vec<_> = (0..count).map(|n| global(&format!("SCHILY.xattr.user.{n}"))).collect();
+        records.iter().fold(Builder::default(), |bytes, (key, value)| {
+            bytes.records(b'g', &[(key.as_str(), value.as_str())])
+        })
+    };
+    let own = [("SCHILY.xattr.user.1", "own"), ("SCHILY.xattr.user.9", "9")];
+    let bytes = with(4).records(b'x', &own).plain(b'0', "f", b"").end();
+    let metadata = &read(&bytes).unwrap()[0].0.metadata;
+    let xattrs: Vec<_> = metadata.xattrs.iter().map(|xattr| (&*xattr.name, xattr.value.len())).collect();
+    let expected: [(&[u8], usize); 5] =
+        [(b"user.1", 3), (b"user.9", 1), (b"user.0", 200_000), (b"user.2", 200_000), (b"user.3", 200_000)];
+    assert_eq!(xattrs, expected);
+    // The same again takes no more.
+    let again = Builder([with(4).0, with(4).plain(b'0', "f", b"").end()].concat());
+    assert_eq!(read(&again.0).unwrap().len(), 1);
+    let refused = read(&with(6).plain(b'0', "f", b"").end()).unwrap_err();
+    assert!(refused.contains("global extended headers have more than"), "{refused}");
+}
+
+#[test]
+fn long_paths_are_refused_by_name() {
+    for (name, words) in [
+        ("d/".repeat(3000), "its path is longer than Linux allows"),
+        ("n".repeat(256), "its path has a name in it that is longer"),
+    ] {
+        let bytes = Builder::default().records(b'x', &[("path", &name)]).plain(b'0', "f", b"").end();
+        let refused = read(&bytes).unwrap_err();
+        assert!(refused.contains(words) && refused.len() < 500, "{refused}");
+    }
+}
+
+#[test]
+fn lists_may_name_the_owners_of_later_members() {
+    let list = [("SCHILY.acl.access", "user::rw-,user:bart:r--,group::r--,mask::r--,other::---")];
+    let bart = |header: &mut [u8]| header[265..269].copy_from_slice(b"bart");
+    let first = || Builder::default().records(b'x', &list).plain(b'0', "first", b"");
+    let bytes =
+        first().member(b'0', "second", b"", bart).records(b'x', &list).plain(b'0', "third", b"").end();
+    // Where the archive can be read only once, later members are not known.
+    let refused = read(&bytes).unwrap_err();
+    assert!(refused.contains("names \"bart\"") && refused.contains("--numeric-owner"), "{refused}");
+    let mut again = source(&bytes);
+    again.rewind().unwrap();
+    let all = read_source(&mut again).unwrap();
+    assert_eq!(all[0].0.metadata.xattrs[0].value[16..20], 1000_u32.to_le_bytes());
+    assert_eq!(all[0].0.metadata.xattrs, all[2].0.metadata.xattrs);
+    let mut unknown = source(&first().end());
+    unknown.rewind().unwrap();
+    assert!(read_source(&mut unknown).unwrap_err().contains("--numeric-owner"));
 }

@@ -2,23 +2,22 @@
 
 use std::sync::Arc;
 
-use undercroft_vfs::{
-    AttrChange, Credentials, FileType, Ino, NewTime, Node, Result, Timestamp, XattrMode, clock,
-};
+use undercroft_vfs::{AttrChange, Credentials, FileType, Ino, NewTime, Node, Result, Timestamp, clock};
 
-use super::{Writer, refused};
+use super::parents::Place;
+use super::xattrs::{ACCESS_LIST, DEFAULT_LIST};
+use super::{Refusal, Writer, refused};
 use crate::{EntryPath, Error, Metadata, Xattr};
 
-/// Where Linux keeps access control lists.
-const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
-const DEFAULT_LIST: &[u8] = b"system.posix_acl_default";
+type Refusable<T> = std::result::Result<T, Refusal>;
 
 const SET_GROUP_ID: u16 = 0o2000;
 
 /// What a directory gets at the end.
 #[derive(Debug)]
 pub(super) struct Late {
-    pub(super) path: EntryPath,
+    /// `None` for the base.
+    place: Option<Arc<Place>>,
     /// With set-group-ID; `None` where the bits are right already.
     permissions: Option<u16>,
     default_list: Option<Box<[u8]>>,
@@ -26,18 +25,22 @@ pub(super) struct Late {
     modified: Timestamp,
 }
 
+impl Late {
+    /// Where the directory is.
+    pub(super) fn path(&self) -> EntryPath {
+        self.place.as_ref().map_or_else(EntryPath::root, |place| place.path())
+    }
+}
+
 impl Writer {
     /// Gives an inode that is no directory its metadata; owner and permissions are right unless it `inherited` some.
-    pub(super) fn dress(&self, node: &Arc<Node>, metadata: &Metadata, inherited: bool) -> Result<()> {
+    pub(super) fn dress(&self, node: &Arc<Node>, metadata: &Metadata, inherited: bool) -> Refusable<()> {
         let root = &Credentials::root();
         if inherited {
             self.undo_inheritance(node, metadata)?;
         }
-        for xattr in &metadata.xattrs {
-            if is_list(&xattr.name) && node.kind() == FileType::Symlink {
-                continue;
-            }
-            self.vfs.set_xattr(root, node, &xattr.name, &xattr.value, XattrMode::Set)?;
+        for Xattr { name, value } in &metadata.xattrs {
+            self.set_xattr(node, name, value)?;
         }
         let change = AttrChange {
             accessed: Some(NewTime::At(metadata.accessed.unwrap_or(metadata.modified))),
@@ -45,7 +48,7 @@ impl Writer {
             changed: self.options.changed,
             ..AttrChange::default()
         };
-        self.vfs.set_attr(root, node, &change)
+        Ok(self.vfs.set_attr(root, node, &change)?)
     }
 
     /// Takes away what a directory with a default list or with set-group-ID handed to a new inode.
@@ -74,10 +77,11 @@ impl Writer {
         &mut self,
         node: &Arc<Node>,
         path: &EntryPath,
+        place: Option<Arc<Place>>,
         metadata: Metadata,
         is_new: bool,
     ) -> std::result::Result<(), Error> {
-        let late = self.dress_directory_now(node, path, metadata, is_new).map_err(refused(path))?;
+        let late = self.dress_directory_now(node, place, metadata, is_new).map_err(refused(path))?;
         self.late.insert(node.ino(), late);
         Ok(())
     }
@@ -85,10 +89,10 @@ impl Writer {
     fn dress_directory_now(
         &self,
         node: &Arc<Node>,
-        path: &EntryPath,
+        place: Option<Arc<Place>>,
         metadata: Metadata,
         is_new: bool,
-    ) -> Result<Late> {
+    ) -> Refusable<Late> {
         let root = &Credentials::root();
         let Metadata { uid, gid, permissions, modified, accessed, xattrs } = metadata;
         let permissions = permissions & 0o7777;
@@ -97,7 +101,9 @@ impl Writer {
             self.vfs.remove_xattr(root, node, DEFAULT_LIST)?;
         }
         let own = node.ownership();
-        let now = permissions & !SET_GROUP_ID;
+        // The bit of a directory that has it stays meanwhile: what comes next may fail.
+        let has_bit = if is_new { 0 } else { own.permissions & SET_GROUP_ID };
+        let now = permissions & (!SET_GROUP_ID | has_bit);
         if own.permissions != now || (own.uid, own.gid) != (uid, gid) {
             let change = AttrChange {
                 permissions: Some(now),
@@ -113,10 +119,10 @@ impl Writer {
                 default_list = Some(value);
                 continue;
             }
-            self.vfs.set_xattr(root, node, &name, &value, XattrMode::Set)?;
+            self.set_xattr(node, &name, &value)?;
         }
         Ok(Late {
-            path: path.clone(),
+            place,
             permissions: (permissions != now).then_some(permissions),
             default_list,
             accessed: accessed.unwrap_or(modified),
@@ -125,18 +131,19 @@ impl Writer {
     }
 
     /// A directory that no entry names, as the one for which it was made needs it.
-    pub(super) fn note_made(&mut self, node: &Node, path: EntryPath) {
+    pub(super) fn note_made(&mut self, node: &Node, place: Arc<Place>) {
         let now = self.options.changed.unwrap_or_else(clock::now);
-        let late = Late { path, permissions: None, default_list: None, accessed: now, modified: now };
+        let place = Some(place);
+        let late = Late { place, permissions: None, default_list: None, accessed: now, modified: now };
         self.late.insert(node.ino(), late);
     }
 
     /// Gives a directory what it gets at the end.
-    pub(super) fn apply_late(&self, ino: Ino, late: &Late) -> Result<()> {
+    pub(super) fn apply_late(&self, ino: Ino, late: &Late) -> Refusable<()> {
         let root = &Credentials::root();
         let node = self.vfs.node_once(ino)?;
         if let Some(list) = &late.default_list {
-            self.vfs.set_xattr(root, &node, DEFAULT_LIST, list, XattrMode::Set)?;
+            self.set_xattr(&node, DEFAULT_LIST, list)?;
         }
         let change = AttrChange {
             // An access list that was set meanwhile has changed the other bits.
@@ -146,7 +153,7 @@ impl Writer {
             changed: self.options.changed,
             ..AttrChange::default()
         };
-        self.vfs.set_attr(root, &node, &change)
+        Ok(self.vfs.set_attr(root, &node, &change)?)
     }
 
     /// A new name changes the inode; where the times of change are said, that one stays.
@@ -155,8 +162,4 @@ impl Writer {
         let change = AttrChange { changed: Some(changed), ..AttrChange::default() };
         self.vfs.set_attr(&Credentials::root(), node, &change)
     }
-}
-
-fn is_list(name: &[u8]) -> bool {
-    name == ACCESS_LIST || name == DEFAULT_LIST
 }

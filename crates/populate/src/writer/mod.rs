@@ -5,21 +5,26 @@
 //! | this one    | entries by their kinds, and the content of the file put last  |
 //! | `metadata`  | owners, permissions, attributes and times                     |
 //! | `parents`   | the directory that an entry is in: looked up, or made         |
+//! | `links`     | symbolic links that lead to such a directory                  |
 //! | `replace`   | what is there already                                         |
+//! | `xattrs`    | attributes that Linux keeps                                   |
 //!
-//! Later entries replace earlier ones, and directories stay, as GNU tar does. No symbolic link is followed: an entry
-//! below one is refused.
+//! Later entries replace earlier ones, and directories stay, as GNU tar does. Symbolic links that were there before the
+//! source began are followed within the filesystem, and a directory's entry keeps one that leads to a directory. An entry
+//! below a link that the same source has made is refused.
 //!
 //! A directory gets its times, its set-group-ID bit and its default list at the end, so that what is put into it neither
 //! changes nor inherits them.
 
+mod links;
 mod metadata;
 mod parents;
 mod replace;
 #[cfg(test)]
 mod tests;
+mod xattrs;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use undercroft_vfs::{
@@ -28,6 +33,8 @@ use undercroft_vfs::{
 
 use self::metadata::Late;
 use self::parents::Parents;
+use self::xattrs::Refusal;
+pub use self::xattrs::UnkeptXattrs;
 use crate::{Content, Entry, EntryKind, EntryPath, Error, Metadata};
 
 /// How entries are put.
@@ -38,12 +45,14 @@ pub struct WriterOptions {
 }
 
 /// What was put.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filled {
     /// Entries, of any kind.
     pub entries: u64,
     /// Bytes of data.
     pub data_bytes: u64,
+    /// What was left out of the entries.
+    pub unkept_xattrs: UnkeptXattrs,
 }
 
 /// Puts entries into a filesystem, one after the other.
@@ -55,6 +64,8 @@ pub struct Writer {
     late: BTreeMap<Ino, Late>,
     /// The regular file that was put last.
     open: Option<Open>,
+    /// The symbolic links that this source has made.
+    own_links: HashSet<Ino>,
     filled: Filled,
 }
 
@@ -78,8 +89,15 @@ impl Writer {
     /// A writer of entries below `base`, a directory.
     #[must_use]
     pub fn new(vfs: Arc<Vfs>, base: Arc<Node>, options: WriterOptions) -> Self {
-        let parents = Parents::new(base);
-        Self { vfs, options, parents, late: BTreeMap::new(), open: None, filled: Filled::default() }
+        Self {
+            vfs,
+            options,
+            parents: Parents::new(base),
+            late: BTreeMap::new(),
+            open: None,
+            own_links: HashSet::new(),
+            filled: Filled::default(),
+        }
     }
 
     /// Puts an entry. The content of a regular file is written next, with [`write`](Self::write).
@@ -89,7 +107,8 @@ impl Writer {
     pub fn put(&mut self, entry: Entry) -> Result<(), Error> {
         self.finish_file()?;
         self.filled.entries += 1;
-        let Entry { path, kind, metadata } = entry;
+        let Entry { path, kind, mut metadata } = entry;
+        self.leave_out_xattrs(&path, &kind, &mut metadata);
         match kind {
             EntryKind::Directory => self.put_directory(&path, metadata),
             EntryKind::Regular(content) => self.put_file(path, content, metadata),
@@ -111,7 +130,7 @@ impl Writer {
     pub fn write(&mut self, offset: u64, data: &[u8]) -> Result<(), Error> {
         let Some(open) = &self.open else {
             let error = VfsError::InvalidArgument("content without a file");
-            return Err(Error::Filesystem { path: EntryPath::root(), error });
+            return Err(Error::filesystem(EntryPath::root(), error));
         };
         self.filled.data_bytes += data.len() as u64;
         open.file.write_all_at(offset, data).map_err(refused(&open.path))
@@ -126,31 +145,46 @@ impl Writer {
         self.parents.forget();
         let late = std::mem::take(&mut self.late);
         for (ino, late) in late {
-            self.apply_late(ino, &late).map_err(refused(&late.path))?;
+            self.apply_late(ino, &late).map_err(|refusal| refusal.at(late.path()))?;
         }
         Ok(self.filled)
+    }
+
+    /// Ends after a failure: directories get what they get at the end, as far as that is possible still.
+    pub fn give_up(mut self) {
+        self.open = None;
+        self.parents.forget();
+        for (ino, late) in std::mem::take(&mut self.late) {
+            // Why it failed at first says more.
+            let _ = self.apply_late(ino, &late);
+        }
     }
 
     fn put_directory(&mut self, path: &EntryPath, metadata: Metadata) -> Result<(), Error> {
         let Some((dir, name)) = path.split() else {
             let root = self.parents.base();
-            return self.dress_directory(&root, path, metadata, false);
+            return self.dress_directory(&root, path, None, metadata, false);
         };
         let dir = self.parent(path, dir)?;
+        let place = self.parents.place(name);
         let object = NewObject::directory(metadata.permissions & 0o1777);
         let caller = owner(&metadata);
         let made = self.vfs.create(&caller, &dir, name, &object);
         let (node, is_new) = match made {
             Err(VfsError::Exists) => match self.vfs.lookup(&dir, name).map_err(refused(path))? {
                 there if there.kind() == FileType::Directory => (there, false),
-                _ => {
-                    self.vfs.unlink(&Credentials::root(), &dir, name).map_err(refused(path))?;
-                    (self.vfs.create(&caller, &dir, name, &object).map_err(refused(path))?, true)
-                }
+                there => match self.linked_directory(&dir, &there).map_err(refused(path))? {
+                    Some(there) => (there, false),
+                    None => {
+                        drop(there);
+                        self.vfs.unlink(&Credentials::root(), &dir, name).map_err(refused(path))?;
+                        (self.vfs.create(&caller, &dir, name, &object).map_err(refused(path))?, true)
+                    }
+                },
             },
             made => (made.map_err(refused(path))?, true),
         };
-        self.dress_directory(&node, path, metadata, is_new)
+        self.dress_directory(&node, path, Some(place), metadata, is_new)
     }
 
     fn put_file(&mut self, path: EntryPath, content: Content, metadata: Metadata) -> Result<(), Error> {
@@ -172,6 +206,7 @@ impl Writer {
 
     fn put_other(&mut self, path: &EntryPath, kind: NewKind<'_>, metadata: &Metadata) -> Result<(), Error> {
         let (node, inherited) = self.make(path, kind, metadata)?;
+        self.note_link(&node);
         self.dress(&node, metadata, inherited).map_err(refused(path))
     }
 
@@ -181,15 +216,15 @@ impl Writer {
         }
         let Some((dir, name)) = path.split() else { return Err(not_the_root(path)) };
         let node = self.find(target).map_err(|error| match error {
-            VfsError::NotFound | VfsError::NotDirectory => Error::Entry {
-                path: path.clone(),
-                what: format!("it is a hard link to {target:?}, which is not there"),
-            },
-            error => Error::Filesystem { path: path.clone(), error },
+            VfsError::NotFound | VfsError::NotDirectory => Error::entry(
+                path.clone(),
+                format!("it is a hard link to {}, which is not there", target.shown()),
+            ),
+            error => Error::filesystem(path.clone(), error),
         })?;
         if node.kind() == FileType::Directory {
-            let what = format!("it is a hard link to {target:?}, which is a directory");
-            return Err(Error::Entry { path: path.clone(), what });
+            let what = format!("it is a hard link to {}, which is a directory", target.shown());
+            return Err(Error::entry(path.clone(), what));
         }
         let dir = self.parent(path, dir)?;
         let caller = Credentials::root();
@@ -204,6 +239,7 @@ impl Writer {
             }
             linked => linked.map_err(refused(path))?,
         }
+        self.note_link(&node);
         self.keep_change_time(&node).map_err(refused(path))
     }
 
@@ -216,6 +252,7 @@ impl Writer {
     ) -> Result<(Arc<Node>, bool), Error> {
         let Some((dir, name)) = path.split() else { return Err(not_the_root(path)) };
         let dir = self.parent(path, dir)?;
+        let hands_on = self.parents.hands_on();
         let object = NewObject { kind, permissions: metadata.permissions & 0o7777, umask: 0 };
         let caller = owner(metadata);
         let node = match self.vfs.create(&caller, &dir, name, &object) {
@@ -225,7 +262,7 @@ impl Writer {
             }
             made => made,
         };
-        Ok((node.map_err(refused(path))?, self.parents.hands_on()))
+        Ok((node.map_err(refused(path))?, hands_on))
     }
 }
 
@@ -235,11 +272,10 @@ fn owner(metadata: &Metadata) -> Credentials {
 }
 
 fn not_the_root(path: &EntryPath) -> Error {
-    Error::Entry { path: path.clone(), what: "the root can only be a directory".into() }
+    Error::entry(path.clone(), "the root can only be a directory".into())
 }
 
 /// A refusal of the filesystem, with the entry that it is about.
-fn refused(path: &EntryPath) -> impl FnOnce(VfsError) -> Error {
-    let path = path.clone();
-    move |error| Error::Filesystem { path, error }
+fn refused<E: Into<Refusal>>(path: &EntryPath) -> impl FnOnce(E) -> Error {
+    move |error| error.into().at(path.clone())
 }

@@ -31,7 +31,7 @@ impl Writer {
         match self.vfs.rmdir(root, dir, name) {
             Err(VfsError::NotEmpty) => {
                 let what = "there is a directory with something in it already".into();
-                Err(Error::Entry { path: path.clone(), what })
+                Err(Error::entry(path.clone(), what))
             }
             removed => {
                 removed.map_err(refused(path))?;

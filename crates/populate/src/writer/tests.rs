@@ -113,23 +113,175 @@ fn the_last_entry_of_a_name_wins() {
 }
 
 #[test]
-fn no_link_is_followed() {
+fn links_of_the_same_source_are_not_followed() {
     let vfs = memory();
-    put(&vfs, [entry("real", EntryKind::Directory), symlink("link", "real"), file("real/f", 0)]).unwrap();
+    let own = || [entry("real", EntryKind::Directory), symlink("link", "real"), file("real/f", 0)];
     for (hostile, words) in [
-        (file("link/below", 0), "is a symbolic link"),
+        (file("link/below", 0), "link, which is a symbolic link that the same source has made"),
         (file("real/f/below", 0), "is no directory"),
         (link("x", "link/f"), "which is not there"),
         (link("x", "missing"), "which is not there"),
         (link("x", "real"), "which is a directory"),
         (file("", 0), "the root can only be a directory"),
     ] {
-        let refused = put(&vfs, [hostile]).unwrap_err();
+        let refused = put(&vfs, own().into_iter().chain([hostile])).unwrap_err();
         assert!(refused.to_string().contains(words), "{refused}");
     }
     put(&vfs, [link("x", "link")]).unwrap();
     assert_eq!(node(&vfs, "/x").kind(), FileType::Symlink);
     assert!(vfs.read_dir(&Credentials::root(), "/real").unwrap().count() == 1);
+}
+
+#[test]
+fn links_of_earlier_sources_are_followed_within_the_filesystem() {
+    let vfs = memory();
+    let first = [
+        entry("usr/lib", EntryKind::Directory),
+        file("usr/lib/old", 0),
+        symlink("lib", "usr/lib"),
+        symlink("usr/up", "../../../lib/."),
+        symlink("absolute", "/usr/up"),
+        symlink("turning", "turning"),
+        symlink("dangling", "usr/none"),
+        symlink("to-file", "usr/lib/old"),
+    ];
+    put(&vfs, first).unwrap();
+    let mut own_directory = entry("lib", EntryKind::Directory);
+    own_directory.metadata.permissions = 0o711;
+    let second = [
+        own_directory,
+        file("lib/a", 0),
+        file("absolute/b", 0),
+        link("usr/up/c", "lib/a"),
+        file("lib/deep/d", 0),
+        entry("dangling", EntryKind::Directory),
+        entry("to-file", EntryKind::Directory),
+    ];
+    put(&vfs, second).unwrap();
+    assert_eq!(node(&vfs, "/lib").kind(), FileType::Symlink);
+    assert_eq!(node(&vfs, "/usr/lib").attr().permissions, 0o711);
+    for path in ["/usr/lib/a", "/usr/lib/b", "/usr/lib/deep/d"] {
+        assert_eq!(node(&vfs, path).kind(), FileType::Regular, "{path}");
+    }
+    assert_eq!(node(&vfs, "/usr/lib/c").ino(), node(&vfs, "/usr/lib/a").ino());
+    assert_eq!(node(&vfs, "/dangling").kind(), FileType::Directory);
+    assert_eq!(node(&vfs, "/to-file").kind(), FileType::Directory);
+
+    put(&vfs, [symlink("dangling-again", "none"), symlink("to-old", "usr/lib/old")]).unwrap();
+    for (refused, words) in [
+        (vec![file("turning/x", 0)], "leads to no directory"),
+        (vec![file("dangling-again/x", 0)], "leads to no directory"),
+        (vec![file("to-old/x", 0)], "leads to no directory"),
+        // The way through an older link leads over one of the same source.
+        (vec![file("lib", 0), symlink("lib", "usr"), file("absolute/x", 0)], "the same source has made"),
+        (vec![symlink("lib", "/usr"), file("usr/up/x", 0)], "the same source has made"),
+    ] {
+        let refused = put(&vfs, refused).unwrap_err();
+        assert!(refused.to_string().contains(words), "{refused}");
+    }
+    assert!(vfs.resolve(&Credentials::root(), "/usr/x", undercroft_vfs::Follow::NoFollow).is_err());
+}
+
+#[test]
+fn a_link_that_is_replaced_leads_nowhere_any_more() {
+    let vfs = memory();
+    put(&vfs, [entry("old", EntryKind::Directory), symlink("link", "old")]).unwrap();
+    let entries =
+        [file("link/a", 0), file("link", 0), entry("link", EntryKind::Directory), file("link/b", 0)];
+    put(&vfs, entries).unwrap();
+    assert_eq!(node(&vfs, "/old/a").kind(), FileType::Regular);
+    assert_eq!(node(&vfs, "/link/b").kind(), FileType::Regular);
+    assert_eq!(vfs.read_dir(&Credentials::root(), "/old").unwrap().count(), 1);
+}
+
+#[test]
+fn sources_follow_the_links_of_sources_before_them() {
+    let vfs = memory();
+    let first = Given::default()
+        .with(entry("usr/lib", EntryKind::Directory), &[])
+        .with(symlink("lib", "usr/lib"), &[]);
+    let second = Given::default().with(file("lib/a", 3), b"abc");
+    fill(&vfs, &mut [Box::new(first), Box::new(second)], &FillOptions::default()).unwrap();
+    assert_eq!(vfs.read(&Credentials::root(), "/usr/lib/a").unwrap(), b"abc");
+}
+
+#[test]
+fn of_several_sources_the_one_is_named() {
+    let vfs = memory();
+    let wrong = || Box::new(Given::default().with(file("a/b/c", 0), &[]).with(file("a/b", 0), &[]));
+    let refused = fill(&vfs, &mut [wrong()], &FillOptions::default()).unwrap_err();
+    assert!(refused.to_string().starts_with("/a/b: there is a directory"), "{refused}");
+    let right = Box::new(Given::default().with(file("x", 0), &[]));
+    let refused = fill(&vfs, &mut [right, wrong()], &FillOptions::default()).unwrap_err();
+    assert!(refused.to_string().starts_with("given: /a/b: there is a directory"), "{refused}");
+}
+
+#[test]
+fn attributes_that_linux_does_not_keep_are_left_out_and_counted() {
+    let vfs = memory();
+    let with = |mut entry: Entry, names: &[&str]| {
+        entry.metadata.xattrs = names.iter().map(|name| xattr(name, b"1")).collect();
+        entry
+    };
+    let entries = [
+        with(file("f", 0), &["com.apple.quarantine", "user.a", "system.nfs4_acl", "user.", "trusted.a"]),
+        with(symlink("l", "f"), &["user.a", "trusted.b", "system.posix_acl_access"]),
+        with(entry("p", EntryKind::Fifo), &["user.a", "security.c", "system.posix_acl_default"]),
+    ];
+    let mut writer = Writer::new(Arc::clone(&vfs), vfs.root().unwrap(), WriterOptions::default());
+    entries.into_iter().for_each(|entry| writer.put(entry).unwrap());
+    let unkept = writer.finish().unwrap().unkept_xattrs;
+    assert_eq!(
+        unkept.to_string(),
+        "7 extended attributes that Linux does not keep were left out (first: com.apple.quarantine of /f)"
+    );
+    for (path, names) in
+        [("/f", &[&b"trusted.a"[..], b"user.a"][..]), ("/l", &[b"trusted.b"]), ("/p", &[b"security.c"])]
+    {
+        let mut listed = node(&vfs, path).list_xattrs().unwrap();
+        listed.sort();
+        assert_eq!(listed, names, "{path}");
+    }
+    let refused = put(&vfs, [with(file("f", 0), &["system.posix_acl_access"])]).unwrap_err();
+    assert!(
+        refused.to_string().starts_with("/f: its extended attribute system.posix_acl_access: "),
+        "{refused}"
+    );
+}
+
+#[test]
+fn a_failure_leaves_directories_as_they_are_to_be() {
+    let vfs = memory();
+    let directory = |path, permissions| {
+        let mut entry = entry(path, EntryKind::Directory);
+        entry.metadata.permissions = permissions;
+        entry
+    };
+    put(&vfs, [directory("shared", 0o2775), directory("plain", 0o755), file("plain/f", 0)]).unwrap();
+    let mut cut_off = Writer::new(Arc::clone(&vfs), vfs.root().unwrap(), WriterOptions::default());
+    cut_off.put(directory("shared", 0o2750)).unwrap();
+    assert_eq!(node(&vfs, "/shared").attr().permissions, 0o2750);
+    drop(cut_off);
+    let given = Given::default()
+        .with(directory("new", 0o2700), &[])
+        .with(directory("shared", 0o2770), &[])
+        .with(file("shared/f", 0), &[])
+        .with(file("plain", 0), &[]);
+    fill(&vfs, &mut [Box::new(given)], &FillOptions::default()).unwrap_err();
+    assert_eq!(node(&vfs, "/new").attr().permissions, 0o2700);
+    let shared = node(&vfs, "/shared").attr();
+    assert_eq!((shared.permissions, shared.modified.seconds), (0o2770, 1006));
+    assert_eq!(node(&vfs, "/shared/f").attr().permissions, 0o640);
+}
+
+#[test]
+fn what_makes_way_does_not_change_what_is_handed_on() {
+    let vfs = memory();
+    let mut shared = entry("d", EntryKind::Directory);
+    (shared.metadata.permissions, shared.metadata.gid) = (0o2775, 99);
+    put(&vfs, [shared, entry("d/x", EntryKind::Directory)]).unwrap();
+    put(&vfs, [file("d/x", 0)]).unwrap();
+    assert_eq!(node(&vfs, "/d/x").attr().gid, 8);
 }
 
 #[test]
