@@ -205,6 +205,24 @@ fn copy(vfs: &Arc<Vfs>, source: &mut dyn Source, target: &Target, rules: &Rules<
     let refused = |error: Error| failure(&target.path, &error);
     let mut writer =
         Writer::new(Arc::clone(vfs), Arc::clone(&target.base), WriterOptions::default()).in_one_step();
+    if let Err(failure) = copy_entries(&mut writer, source, target, rules) {
+        writer.give_up();
+        return Err(failure);
+    }
+    let filled = writer.finish().map_err(refused)?;
+    if filled.unkept_xattrs.count > 0 {
+        eprintln!("undercroft: note: {}", filled.unkept_xattrs);
+    }
+    Ok(())
+}
+
+fn copy_entries(
+    writer: &mut Writer,
+    source: &mut dyn Source,
+    target: &Target,
+    rules: &Rules<'_>,
+) -> Result<(), Failure> {
+    let refused = |error: Error| failure(&target.path, &error);
     let mut buffer = vec![0; CHUNK_BYTES];
     while let Some(entry) = source.next_entry().map_err(|error| source_failure(&error))? {
         let Some(entry) = changed(entry, target, rules) else { continue };
@@ -216,10 +234,6 @@ fn copy(vfs: &Arc<Vfs>, source: &mut dyn Source, target: &Target, rules: &Rules<
             let bytes = buffer.get(..piece.len).unwrap_or_default();
             writer.write(piece.offset, bytes).map_err(refused)?;
         }
-    }
-    let filled = writer.finish().map_err(refused)?;
-    if filled.unkept_xattrs.count > 0 {
-        eprintln!("undercroft: note: {}", filled.unkept_xattrs);
     }
     Ok(())
 }
