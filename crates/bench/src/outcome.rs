@@ -137,7 +137,7 @@ impl Outcome {
         let growth = job.workload.keeps_files().then(|| {
             let tenths = tenths(job, sheets);
             // What the population took is no part of what the files take.
-            let grown_bytes = grown_bytes.filter(|_| job.workload == Workload::CreateMany);
+            let grown_bytes = grown_bytes.filter(|_| job.workload != Workload::InodeAlloc);
             Growth {
                 first_tenth_ops_per_second: tenths.map(|tenths| tenths[0]),
                 last_tenth_ops_per_second: tenths.map(|tenths| tenths[9]),

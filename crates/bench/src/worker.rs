@@ -115,6 +115,8 @@ mod tests {
             (Workload::CreateUnlink, 100, 0),
             (Workload::Rename, 100, 0),
             (Workload::CreateMany, 100, 110),
+            // The directories of the first thousand and of the second.
+            (Workload::Populate, 1000, 2),
             // The directories of the population, and the new one.
             (Workload::InodeAlloc, 1000, 4),
             (Workload::StatMany, 100, 10_000),

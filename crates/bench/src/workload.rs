@@ -20,6 +20,8 @@ pub enum Workload {
     Rename,
     /// Each creates files under names that no other worker has; nothing is removed.
     CreateMany,
+    /// Each makes directories of its own with 1000 empty files each; nothing is removed.
+    Populate,
     /// Each creates files in one new directory, in a filesystem with many inodes of which few, at random places, are
     /// free.
     InodeAlloc,
@@ -62,10 +64,11 @@ pub(crate) enum Needs {
 
 impl Workload {
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::CreateUnlink,
         Self::Rename,
         Self::CreateMany,
+        Self::Populate,
         Self::InodeAlloc,
         Self::StatMany,
         Self::ReaddirStorm,
@@ -87,6 +90,7 @@ impl Workload {
             Self::CreateUnlink => "create-unlink",
             Self::Rename => "rename",
             Self::CreateMany => "create-many",
+            Self::Populate => "populate",
             Self::InodeAlloc => "inode-alloc",
             Self::StatMany => "stat-many",
             Self::ReaddirStorm => "readdir-storm",
@@ -110,6 +114,9 @@ impl Workload {
             Self::CreateUnlink => "one operation creates an empty file and unlinks it",
             Self::Rename => "one operation creates a file, renames it once and unlinks it",
             Self::CreateMany => "one operation creates an empty file, which stays",
+            Self::Populate => {
+                "one operation creates an empty file, which stays, each 1000 in a directory of their own"
+            }
             Self::InodeAlloc => {
                 "one operation creates an empty file where few of many inodes (--inodes) are free"
             }
@@ -140,8 +147,8 @@ impl Workload {
     pub const fn default_ops(self, in_process: bool) -> NonZeroU64 {
         let ops = match (self, in_process) {
             (Self::CreateUnlink | Self::Rename, true) => 1_000_000,
-            (Self::CreateUnlink | Self::Rename | Self::CreateMany, false) => 100_000,
-            (Self::CreateMany, true) => 500_000,
+            (Self::CreateUnlink | Self::Rename | Self::CreateMany | Self::Populate, false) => 100_000,
+            (Self::CreateMany | Self::Populate, true) => 500_000,
             (Self::InodeAlloc, _) => 10_000,
             (Self::StatMany, true) => 5_000_000,
             (Self::StatMany, false) => 1_000_000,
@@ -168,6 +175,7 @@ impl Workload {
             Self::CreateUnlink
             | Self::Rename
             | Self::CreateMany
+            | Self::Populate
             | Self::InodeAlloc
             | Self::StatMany
             | Self::ReaddirStorm => true,
@@ -185,7 +193,7 @@ impl Workload {
 
     /// Whether the files that it makes stay.
     pub(crate) const fn keeps_files(self) -> bool {
-        matches!(self, Self::CreateMany | Self::InodeAlloc)
+        matches!(self, Self::CreateMany | Self::Populate | Self::InodeAlloc)
     }
 
     /// Whether there is but one worker.
@@ -200,6 +208,7 @@ impl Workload {
             Self::CreateUnlink
             | Self::Rename
             | Self::CreateMany
+            | Self::Populate
             | Self::InodeAlloc
             | Self::StatMany
             | Self::ReaddirStorm
@@ -217,6 +226,7 @@ impl Workload {
             Self::CreateUnlink
             | Self::Rename
             | Self::CreateMany
+            | Self::Populate
             | Self::InodeAlloc
             | Self::StatMany
             | Self::ReaddirStorm

@@ -8,6 +8,7 @@
 //! | [`Overlay`] | writes beside a base that stays as it is |
 //! | [`PartitionDevice`] | a range of another device, as [`partition`] tables name them |
 //! | [`CutShortDevice`] | the front of a device whose end is missing, for reading |
+//! | [`ForgettingDevice`] | another device, whose discarded ranges count as zeroes |
 //! | [`FreezableDevice`] | another device, whose writes wait while it is frozen |
 //! | [`LatchedDevice`] | another device, of which a failed flush is remembered |
 //!
@@ -34,11 +35,13 @@
 
 #[cfg(feature = "conformance")]
 pub mod conformance;
+mod copy;
 mod cut_short;
 mod device;
 mod error;
 mod file;
 mod flush_latch;
+mod forgetting;
 mod forward;
 mod freeze;
 mod image;
@@ -56,6 +59,7 @@ mod sparse;
 #[cfg(feature = "test-devices")]
 pub mod testing;
 
+pub use copy::{Copied, copy};
 pub use cut_short::CutShortDevice;
 pub use device::{
     Access, BlockDevice, ClaimedDevice, Device, NextData, Request, Topology, check_range, check_write,
@@ -63,6 +67,7 @@ pub use device::{
 pub use error::{Error, Operation, Result};
 pub use file::{FileDevice, FileOptions, Holder, InUse, Locking};
 pub use flush_latch::{FlushLatch, LatchedDevice};
+pub use forgetting::ForgettingDevice;
 pub use freeze::{FreezableDevice, FreezerGone};
 pub use image::{ImageFormat, ImageOptions, Qcow2Device, open_image};
 pub use memory::MemoryDevice;

@@ -96,9 +96,12 @@ impl<T> Block<T> {
     /// Takes the second chance away; `true` if there was none left and neither the block nor its newest version is
     /// held.
     pub(crate) fn may_be_dropped(&self) -> bool {
-        let referenced = self.0.referenced.swap(false, Ordering::Relaxed);
+        if self.0.referenced.load(Ordering::Relaxed) {
+            self.0.referenced.store(false, Ordering::Relaxed);
+            return false;
+        }
         // The shard's lock is held, so the only handle that could be cloned into a new one is the cache's.
-        !referenced && Arc::strong_count(&self.0) == 1 && !self.0.state.lock().newest.is_held()
+        Arc::strong_count(&self.0) == 1 && !self.0.state.lock().newest.is_held()
     }
 }
 

@@ -5,6 +5,11 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use crate::{Block, Span};
 
+/// Blocks that must stay, and that an insertion looks at before it gives up making room. A log may hold far more blocks than
+/// there is room for: an insertion that looked at all of them would cost more the more there are. The shard is larger than
+/// its capacity then, until they are held no more and insertions drop more than they add.
+const LOOKS: usize = 8;
+
 /// Buffers whose numbers hash to one lock.
 #[derive(Debug)]
 pub(crate) struct Shard<T> {
@@ -62,11 +67,10 @@ impl<T> Shard<T> {
         Some(self.take_out(at))
     }
 
-    /// Drops until there is room for so many blocks, or until two turns of the clock found only held ones.
+    /// Drops until there is room for so many blocks, or until enough were looked at that must stay.
     fn shrink_below_capacity(&mut self, blocks: usize) {
-        let mut looks_left = 2 * self.slots.len();
-        while self.len + blocks > self.capacity && looks_left > 0 {
-            looks_left -= 1;
+        let mut looks_left = LOOKS.min(2 * self.slots.len());
+        while self.len + blocks > self.capacity && looks_left > 0 && !self.slots.is_empty() {
             if self.hand >= self.slots.len() {
                 self.hand = 0;
             }
@@ -74,6 +78,7 @@ impl<T> Shard<T> {
                 self.take_out(self.hand);
             } else {
                 self.hand += 1;
+                looks_left -= 1;
             }
         }
     }
@@ -114,5 +119,31 @@ impl Hasher for BlockHasher {
 
     fn write_u64(&mut self, n: u64) {
         self.0 = n.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(26);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Buffer;
+
+    fn block(number: u64) -> Block<()> {
+        Block::new(Buffer::new(number, Box::new([0; 16])))
+    }
+
+    #[test]
+    fn an_insertion_looks_at_few_blocks_that_must_stay() {
+        let mut shard = Shard::new(4);
+        let held: Vec<_> = (0..1000).map(|number| shard.insert(block(number))).collect();
+        assert_eq!(shard.len(), 1000);
+        let hand = shard.hand;
+        drop(shard.insert(block(1000)));
+        assert_eq!((shard.hand + shard.slots.len() - hand) % shard.slots.len(), LOOKS);
+        // Once they are held no more, the shard gets small again.
+        drop(held);
+        for number in 1001..1200 {
+            shard.insert(block(number));
+        }
+        assert!(shard.len() <= 4 + LOOKS, "{}", shard.len());
     }
 }

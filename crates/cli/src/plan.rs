@@ -6,6 +6,7 @@ mod array;
 mod base;
 mod bench;
 mod diff;
+mod disk;
 pub(crate) mod edit;
 pub(crate) mod find;
 mod format;
@@ -15,6 +16,7 @@ mod image;
 mod look;
 mod md;
 mod mkfs;
+mod named;
 mod shell;
 mod tune;
 
@@ -29,6 +31,7 @@ pub(crate) use array::{ArrayMembers, ArraySpec};
 pub(crate) use base::{Base, InsidePath};
 pub(crate) use bench::BenchPlan;
 pub(crate) use diff::DiffPlan;
+pub(crate) use disk::{AddPlan, Compress, CopyPlan, CreatePlan, DiskPlan, kind_of};
 pub(crate) use format::Format;
 pub(crate) use get::{Destination, Existing, GetPlan};
 pub(crate) use image::ImageSpec;
@@ -113,6 +116,10 @@ pub(crate) enum Plan {
     },
     Mkfs {
         what: Box<MkfsPlan>,
+        format: Format,
+    },
+    Disk {
+        what: DiskPlan,
         format: Format,
     },
     Grow {
@@ -262,6 +269,10 @@ impl Plan {
             Command::Mkfs(typed) => {
                 let (what, json) = MkfsPlan::from_typed(*typed)?;
                 Self::Mkfs { what: Box::new(what), format: Format::of(json) }
+            }
+            Command::Disk(typed) => {
+                let (what, format) = DiskPlan::from_typed(typed)?;
+                Self::Disk { what, format }
             }
             Command::Whole(command) => Self::of_the_whole(command)?,
             Command::Md { command, json } => {

@@ -141,7 +141,8 @@ impl Probed {
     pub(crate) fn recover_onto_device(self) -> Result<Writable> {
         let Self { volume, options } = self;
         // From the first change on: a flush that fails in here fails the opening, and later ones end the changes.
-        let device: Device = Arc::new(LatchedDevice::new(Arc::clone(volume.device())));
+        let latched = Arc::new(LatchedDevice::new(Arc::clone(volume.device())));
+        let device = Arc::clone(&latched) as Device;
         if device.access() == Access::ReadOnly {
             return Err(Error::ReadOnly);
         }
@@ -155,12 +156,8 @@ impl Probed {
         superblock::mark_in_use(&*device, &recorded, journal_failed)?;
         let superblock = Superblock::read(&*device)?;
         let stop = Arc::<Stop>::default();
-        let volume = Volume::for_changes(
-            Arc::clone(&device),
-            superblock.clone(),
-            options.buffer_bytes,
-            Arc::clone(&stop),
-        );
+        let volume =
+            Volume::for_changes(latched, superblock.clone(), options.buffer_bytes, Arc::clone(&stop));
         let operations = log.as_ref().map_or(&[][..], Replayed::fast_commits);
         let shown = if operations.is_empty() {
             None

@@ -4,7 +4,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use undercroft_block::Device;
+use undercroft_block::{BlockDevice, Device};
 use undercroft_cache::{Buffer, BufferCache};
 use undercroft_sync::AppendList;
 use undercroft_vfs::Result;
@@ -45,7 +45,7 @@ pub(crate) struct Volume {
 
 impl Volume {
     pub(crate) fn new(device: Device, superblock: Superblock, buffer_bytes: usize) -> Self {
-        let below = Arc::clone(&device);
+        let below = Arc::clone(&device) as Device;
         let buffers = BufferCache::new(device, superblock.geometry().block_bytes(), buffer_bytes);
         let superblocks = [superblock].into_iter().collect();
         Self {
@@ -58,8 +58,8 @@ impl Volume {
     }
 
     /// A volume that takes changes until they end with `stop`.
-    pub(crate) fn for_changes(
-        device: Device,
+    pub(crate) fn for_changes<D: BlockDevice + 'static>(
+        device: Arc<D>,
         superblock: Superblock,
         buffer_bytes: usize,
         stop: Arc<Stop>,

@@ -199,6 +199,9 @@ fn gives_rights(node: &Node) -> bool {
     node.ownership().permissions & (SET_USER_ID | SET_GROUP_ID) != 0
 }
 
+/// Flags of files whose writes the kernel must not keep: each is appended, or durable, when it returns.
+pub(crate) const PAST_THE_CACHE: InodeFlags = InodeFlags::APPEND.union(InodeFlags::SYNC);
+
 /// Refuses to open for writing what cannot be written to, and otherwise than for appending what can only be
 /// appended to.
 pub(crate) fn check_open(node: &Node, flags: u32) -> Result<Cached> {
@@ -211,7 +214,7 @@ pub(crate) fn check_open(node: &Node, flags: u32) -> Result<Cached> {
     if has.contains(InodeFlags::IMMUTABLE) || (has.contains(InodeFlags::APPEND) && !appends) {
         return Err(Error::NotPermitted);
     }
-    Ok(if has.contains(InodeFlags::APPEND) {
+    Ok(if has.intersects(PAST_THE_CACHE) {
         Cached::No
     } else if gives_rights(node) {
         Cached::Anew

@@ -13,21 +13,21 @@ use std::io;
 use std::sync::Arc;
 
 use undercroft_block::forward_block_device;
-use undercroft_block::{BlockDevice, Device, Error as DeviceError, Operation, Request};
+use undercroft_block::{BlockDevice, Error as DeviceError, Operation, Request};
 
 use crate::{Stop, Stopped};
 
 /// A device that refuses writes and flushes once the changes have ended.
 #[derive(Debug)]
-pub struct StoppableDevice {
-    base: Device,
+pub struct StoppableDevice<D: BlockDevice + ?Sized = dyn BlockDevice> {
+    base: Arc<D>,
     stop: Arc<Stop>,
 }
 
-impl StoppableDevice {
+impl<D: BlockDevice + ?Sized> StoppableDevice<D> {
     /// Passes everything on to `base` until `stop` is set.
     #[must_use]
-    pub fn new(base: Device, stop: Arc<Stop>) -> Self {
+    pub fn new(base: Arc<D>, stop: Arc<Stop>) -> Self {
         Self { base, stop }
     }
 
@@ -47,7 +47,7 @@ impl StoppableDevice {
 }
 
 #[deny(clippy::missing_trait_methods, reason = "what has a default is passed on as well")]
-impl BlockDevice for StoppableDevice {
+impl<D: BlockDevice + ?Sized> BlockDevice for StoppableDevice<D> {
     forward_block_device!(self.base: name, size_bytes, refresh_size, access, topology, may_hang, claimed);
     forward_block_device!(self.base: read_at, prefetch, next_data);
 

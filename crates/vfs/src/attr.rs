@@ -115,7 +115,8 @@ bitflags::bitflags! {
     /// Per-inode flags, with the meaning and the bit values of `FS_IOC_GETFLAGS` (`lsattr` prints them). A filesystem
     /// translates the flags of its format into these.
     ///
-    /// The vfs acts on those that forbid (`IMMUTABLE`, `APPEND`, `VERITY`), on `NOATIME`, `ENCRYPTED` and `CASEFOLD`.
+    /// The vfs acts on those that forbid (`IMMUTABLE`, `APPEND`, `VERITY`), on `SYNC` of files, `NOATIME`, `ENCRYPTED` and
+    /// `CASEFOLD`.
     /// `INDEXED`, `EXTENTS` and `INLINE_DATA` are shown to users and ignored by the vfs.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct InodeFlags: u32 {

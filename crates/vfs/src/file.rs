@@ -99,6 +99,13 @@ impl File {
     /// [`InvalidArgument`](Error::InvalidArgument) for one that was opened for reading. After corruption or I/O
     /// failure some of the bytes may have been written.
     pub fn write_at(&self, offset: u64, data: &[u8]) -> Result<usize> {
+        let written = self.write_some(offset, data)?;
+        self.sync_if_marked()?;
+        Ok(written)
+    }
+
+    #[inline]
+    fn write_some(&self, offset: u64, data: &[u8]) -> Result<usize> {
         let limit = self.limit()?;
         if data.is_empty() {
             return Ok(0);
@@ -145,6 +152,12 @@ impl File {
     /// # Errors
     /// As for [`write_at`](Self::write_at), except that it is what an append-only file takes.
     pub fn append(&self, data: &[u8]) -> Result<(u64, usize)> {
+        let appended = self.append_some(data)?;
+        self.sync_if_marked()?;
+        Ok(appended)
+    }
+
+    fn append_some(&self, data: &[u8]) -> Result<(u64, usize)> {
         let limit = self.limit()?;
         let _state = self.node.state().write();
         check_flags(&self.node, InodeFlags::empty())?;
@@ -184,7 +197,7 @@ impl File {
     /// file that can only be appended to, which is where Linux draws the line.
     pub fn fallocate(&self, mode: FallocateMode, offset: u64, len: u64, keep_size: bool) -> Result<()> {
         let limit = self.limit()?;
-        let _state = self.node.state().write();
+        let state = self.node.state().write();
         let refused = match mode {
             FallocateMode::Allocate => InodeFlags::empty(),
             FallocateMode::PunchHole
@@ -193,7 +206,9 @@ impl File {
             | FallocateMode::Insert => InodeFlags::APPEND,
         };
         check_flags(&self.node, refused)?;
-        data::fallocate(self.backing(), mode, offset, len, keep_size, limit)
+        data::fallocate(self.backing(), mode, offset, len, keep_size, limit)?;
+        drop(state);
+        self.sync_if_marked()
     }
 
     /// Lets the `len` bytes from `to_offset` on in `to` be those of this file from `from` on, without a copy: both files have
@@ -222,7 +237,8 @@ impl File {
                 done += data::share(self.backing(), &self.node, from, to.backing(), to_offset, len - done)?;
             }
             Ok(())
-        })
+        })?;
+        to.sync_if_marked()
     }
 
     /// Copies `len` bytes from `from` on to `to_offset` in `to`, which may be the same file if the ranges do not
@@ -259,6 +275,7 @@ impl File {
                 Err(error) => return Err(error),
             }
         }
+        to.sync_if_marked()?;
         Ok(copied)
     }
 
@@ -318,6 +335,12 @@ impl File {
     /// I/O failure, now or since the last call.
     pub fn sync(&self, what: Durable) -> Result<()> {
         self.node.inode().sync(what)
+    }
+
+    /// Makes what was written durable where the file is marked so (`chattr +S`).
+    #[inline]
+    fn sync_if_marked(&self) -> Result<()> {
+        if self.node.ownership().flags.contains(InodeFlags::SYNC) { self.sync(Durable::Data) } else { Ok(()) }
     }
 
     fn backing(&self) -> Backing<'_> {

@@ -112,7 +112,8 @@ impl Probed {
     pub(crate) fn recover_onto_device(self) -> Result<ReadyToWrite> {
         let Self { device, superblock, options } = self;
         // From the first change on: a flush that fails in here fails the opening, and later ones end the changes.
-        let device: Device = Arc::new(LatchedDevice::new(device));
+        let latched = Arc::new(LatchedDevice::new(device));
+        let device = Arc::clone(&latched) as Device;
         let log_device = options.log_device.map(|log| Arc::new(LatchedDevice::new(log)) as Device);
         if [Some(&device), log_device.as_ref()]
             .into_iter()
@@ -128,8 +129,12 @@ impl Probed {
         })?;
         superblock::prepare_for_changes(&*device, &replayed.superblock)?;
         let stop = Arc::<Stop>::default();
-        let volume =
-            Volume::for_changes(device, replayed.superblock.clone(), options.buffer_bytes, Arc::clone(&stop));
+        let volume = Volume::for_changes(
+            latched,
+            replayed.superblock.clone(),
+            options.buffer_bytes,
+            Arc::clone(&stop),
+        );
         let (recovery, position) = (replayed.recovery.clone(), replayed.position);
         let log_device =
             log_device.map(|log| Arc::new(StoppableDevice::new(log, Arc::clone(&stop))) as Device);

@@ -11,7 +11,7 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use undercroft_block::Device;
+use undercroft_block::{BlockDevice, Device};
 use undercroft_cache::{Buffer, BufferCache, Span};
 use undercroft_journal::{Stop, StoppableDevice};
 use undercroft_sync::AppendList;
@@ -97,8 +97,8 @@ impl Volume {
     }
 
     /// A volume that takes changes until they end with `stop`.
-    pub(crate) fn for_changes(
-        device: Device,
+    pub(crate) fn for_changes<D: BlockDevice + ?Sized + 'static>(
+        device: Arc<D>,
         superblock: Superblock,
         buffer_bytes: usize,
         stop: Arc<Stop>,

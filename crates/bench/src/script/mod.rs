@@ -21,7 +21,7 @@ use name::{Name, STANDING};
 pub(crate) use names::CreateUnlink;
 use names::{CreateMany, ReaddirStorm, Rename, StatMany};
 pub(crate) use population::Sizes;
-use population::{InodeAlloc, populate};
+use population::{InodeAlloc, Populate, populate};
 pub(crate) use rebuild::{PlainRebuild, Rebuild};
 
 /// Names that the workloads about existing names find in their directory.
@@ -60,6 +60,7 @@ pub(crate) fn of_worker<'d, D: Directory>(
         Workload::CreateUnlink => Box::new(CreateUnlink::new(dir, index)),
         Workload::Rename => Box::new(Rename::new(dir, index)),
         Workload::CreateMany => Box::new(CreateMany::new(dir, index)),
+        Workload::Populate => Box::new(Populate::new(dir, index)?),
         Workload::InodeAlloc => Box::new(InodeAlloc::new(dir, index)?),
         Workload::StatMany => Box::new(StatMany::new(dir, index)),
         Workload::ReaddirStorm => Box::new(ReaddirStorm::new(dir)),
@@ -85,6 +86,7 @@ pub(crate) fn prepare<D: Directory>(workload: Workload, dir: &D, sizes: Sizes) -
         Workload::CreateUnlink
         | Workload::Rename
         | Workload::CreateMany
+        | Workload::Populate
         | Workload::Orphan
         | Workload::Write
         | Workload::WriteSmall

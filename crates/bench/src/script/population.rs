@@ -1,6 +1,7 @@
 //! A filesystem with many inodes of which few, at random places, are free, and the files that get those.
 //!
-//! It is the measurement with which Linux's XFS got its B+tree of free inodes.
+//! It is the measurement with which Linux's XFS got its B+tree of free inodes. Making such a population is a workload of its
+//! own.
 
 use std::collections::HashSet;
 
@@ -23,6 +24,15 @@ pub(crate) struct Sizes {
 
 /// Files of the population in one directory.
 const IN_ONE_DIRECTORY: u64 = 1000;
+
+/// Makes a population: directories of its own, full of files.
+pub(super) struct Populate<'d, D> {
+    dir: &'d D,
+    owner: u32,
+    created: u64,
+    /// The directory that is being filled.
+    inside: D,
+}
 
 /// Creates files in one new directory that all workers share.
 pub(super) struct InodeAlloc<D> {
@@ -49,6 +59,23 @@ pub(super) fn populate<D: Directory>(dir: &D, sizes: Sizes) -> Result<(), BenchE
         }
     }
     Ok(())
+}
+
+impl<'d, D: Directory> Populate<'d, D> {
+    pub(super) fn new(dir: &'d D, index: u32) -> Result<Self, BenchError> {
+        Ok(Self { dir, owner: index, created: 0, inside: dir.inside(&Name::new(index, 0).0)? })
+    }
+}
+
+impl<D: Directory> Script for Populate<'_, D> {
+    fn step(&mut self) -> Result<(), BenchError> {
+        let number = self.created;
+        if number > 0 && number.is_multiple_of(IN_ONE_DIRECTORY) {
+            self.inside = self.dir.inside(&Name::new(self.owner, number / IN_ONE_DIRECTORY).0)?;
+        }
+        self.created += 1;
+        self.inside.create(&Name::new(self.owner, number).0)
+    }
 }
 
 impl<D: Directory> InodeAlloc<D> {

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use imago::file::File;
+use imago::format::PreallocateMode;
 use imago::qcow2::Qcow2;
 use imago::{DynStorage, FormatAccess, FormatCreateBuilder, Mapping, StorageOpenOptions};
 use undercroft_sync::{RwLock, order};
@@ -119,6 +120,21 @@ impl Qcow2Device {
         let storage =
             file.duplicate().and_then(|file| File::from_open_file(file, options)).map_err(failed)?;
         Qcow2::<File>::create_builder(storage).size(size).create().map_err(failed)
+    }
+
+    /// Makes the image larger, and durable; what is new reads as zeroes. It is closed after it: the size of one that is in
+    /// use stays as it is. Sizes are rounded up to whole sectors.
+    ///
+    /// # Errors
+    /// The image would become smaller, or more than the format takes; the file cannot be written.
+    pub fn grow(self, size_bytes: u64) -> io::Result<()> {
+        let size = size_bytes.checked_next_multiple_of(SECTOR_BYTES).filter(|&size| size >= self.size_bytes);
+        let Some(size) = size else {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a qcow2 image is not made smaller"));
+        };
+        self.image.resize_grow(size, PreallocateMode::None)?;
+        self.image.flush()?;
+        self.image.sync()
     }
 
     /// Opens an image that lies on a device, which is so large that the image need not grow.

@@ -14,13 +14,13 @@ use super::{DiskId, Partition, PartitionId, PartitionKind, Scheme, Table, TableE
 use crate::{BlockDevice, Error};
 
 /// The only size of entries in use; Linux takes no other.
-const ENTRY_BYTES: u32 = 128;
+pub(super) const ENTRY_BYTES: u32 = 128;
 /// Common tables have 128 entries. 4096 are half a megabyte, which bounds what is read and kept.
 const MAX_ENTRIES: u32 = 4096;
 /// The decoder reads a little past what it decodes.
 const SLACK: usize = 512;
 /// Attribute bit 2: bootable by legacy BIOS.
-const LEGACY_BOOTABLE: u64 = 1 << 2;
+pub(super) const LEGACY_BOOTABLE: u64 = 1 << 2;
 
 /// Why a copy is not used.
 enum Bad {
@@ -87,6 +87,19 @@ pub(super) fn read<D: BlockDevice + ?Sized>(device: &D, candidates: &[u32]) -> R
         }
     }
     Err(TableError::Damaged { device: device.name(), primary, backup })
+}
+
+/// Header and entries of the copy at the start, to be changed.
+pub(super) fn read_first<D: BlockDevice + ?Sized>(
+    device: &D,
+    sector_bytes: u32,
+) -> Result<(GPTHeader, Vec<GPTPartitionEntry>), TableError> {
+    let read = read_header(device, sector_bytes, 1)
+        .and_then(|header| Ok((header.clone(), read_entries(device, sector_bytes, &header)?)));
+    read.or_else(|bad| {
+        let primary = bad.explain()?;
+        Err(TableError::Damaged { device: device.name(), primary, backup: "it was not looked at".to_owned() })
+    })
 }
 
 /// The table from the copy whose header lies at `lba`.
@@ -182,8 +195,8 @@ fn read_entries<D: BlockDevice + ?Sized>(
     })
 }
 
-/// An entry in bytes; `None` if it ends before it begins or beyond all numbers.
-fn partition(number: u32, entry: &GPTPartitionEntry, sector_bytes: u64) -> Option<Partition> {
+/// An entry in numbers of bytes; `None` if it ends before it begins or beyond all numbers.
+pub(super) fn partition(number: u32, entry: &GPTPartitionEntry, sector_bytes: u64) -> Option<Partition> {
     let start_bytes = entry.starting_lba.checked_mul(sector_bytes)?;
     let end_bytes = entry.ending_lba.checked_add(1)?.checked_mul(sector_bytes)?;
     let label = entry.partition_name.as_str();
@@ -195,5 +208,6 @@ fn partition(number: u32, entry: &GPTPartitionEntry, sector_bytes: u64) -> Optio
         label: (!label.is_empty()).then(|| label.to_owned()),
         id: Some(PartitionId::Gpt(Uuid::from_bytes_le(entry.unique_partition_guid))),
         bootable: entry.attribute_bits & LEGACY_BOOTABLE != 0,
+        attributes: entry.attribute_bits,
     })
 }

@@ -11,12 +11,12 @@ use super::{DiskId, MAX_PARTITIONS, Partition, PartitionId, PartitionKind, Schem
 use crate::{BlockDevice, Result};
 
 /// Length of a record in bytes, whatever the sector size.
-const RECORD_BYTES: usize = 512;
-const SIGNATURE_AT: usize = 440;
-const ENTRIES_AT: usize = 446;
-const ENTRY_BYTES: usize = 16;
+pub(super) const RECORD_BYTES: usize = 512;
+pub(super) const SIGNATURE_AT: usize = 440;
+pub(super) const ENTRIES_AT: usize = 446;
+pub(super) const ENTRY_BYTES: usize = 16;
 /// Type of the entry that covers a disk with a GPT.
-const PROTECTIVE: u8 = 0xee;
+pub(super) const PROTECTIVE: u8 = 0xee;
 
 /// One entry of a record.
 #[derive(Clone, Copy, Debug)]
@@ -169,5 +169,6 @@ fn push(table: &mut Table, number: u32, entry: Entry, start: u64) {
         label: None,
         id,
         bootable: entry.boot_flag == 0x80,
+        attributes: 0,
     });
 }

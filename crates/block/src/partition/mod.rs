@@ -9,18 +9,23 @@
 //! partition may still reach past the end of an image that was cut short; it is listed as the table has it, and
 //! [`PartitionDevice::open`](crate::PartitionDevice::open) refuses it.
 //!
-//! Left out: writing tables, and tables inside partitions. Formats: UEFI specification chapter 5 (GPT); the MBR has
+//! Tables are made and changed by a [`TableEditor`].
+//!
+//! Left out: tables inside partitions, and changing logical partitions. Formats: UEFI specification chapter 5 (GPT); the MBR has
 //! none, and what Linux and util-linux do counts.
 
+mod edit;
 mod gpt;
 mod kind;
 mod mbr;
+mod types;
 
 use std::fmt;
 use std::ops::Range;
 
 use uuid::Uuid;
 
+pub use edit::{EditError, NewPartition, TableEditor};
 pub use kind::PartitionKind;
 
 use crate::{BlockDevice, Error};
@@ -169,6 +174,16 @@ pub struct Partition {
     pub id: Option<PartitionId>,
     /// Whether it is marked for booting: active in an MBR, bootable by legacy BIOS in a GPT.
     pub bootable: bool,
+    /// The attribute bits of a GPT; none in an MBR.
+    pub attributes: u64,
+}
+
+impl Partition {
+    /// Its first byte on the device, and the first one behind it.
+    #[must_use]
+    pub fn range(&self) -> Range<u64> {
+        self.start_bytes..self.start_bytes.saturating_add(self.size_bytes)
+    }
 }
 
 /// A table that cannot be used.

@@ -6,6 +6,7 @@
 mod bench;
 mod common;
 pub(crate) mod diff;
+mod disk;
 pub(crate) mod edit;
 mod get;
 mod md;
@@ -23,6 +24,7 @@ use clap::{Parser, Subcommand};
 
 pub(crate) use bench::BenchArgs;
 pub(crate) use common::{DangerArgs, ImageArgs, JsonArg};
+pub(crate) use disk::{AddArgs, Compress, CreateArgs, DiskCommand, DiskFamily, ImageCommand, TableKind};
 pub(crate) use get::GetArgs;
 pub(crate) use md::{ArrayArgs, MdCommand, MdCreateArgs, NewMemberArgs, WaitArgs};
 pub(crate) use mkfs::{MkfsArgs, MkfsFamily, MkfsOther, NewImageFormat};
@@ -38,9 +40,9 @@ use crate::exit;
 
 const IMAGE_HELP: &str = "\
 IMAGE is a disk image (raw or qcow2) or a block device. `IMAGE?part=N` names partition N of a partitioned \
-disk; a disk with exactly one Linux partition needs no hint. A damaged or truncated image is read as far as it is intact. `IMAGE?sb=BLOCK` \
+disk, and `IMAGE?part=NAME` the one of this name; a disk with exactly one Linux partition needs no hint. A damaged or truncated image is read as far as it is intact. `IMAGE?sb=BLOCK` \
 reads it through the copy of an ext superblock at BLOCK, `IMAGE?gpt=backup` through the backup partition table; `info` lists the copies \
-that are good. `IMAGE?log=PATH` names the external log of an XFS; a command that writes to the image writes to the log, too. An image is written to by `mkfs`, by `grow`, `resize`, `tune`, `label` and `uuid`, \
+that are good. `IMAGE?log=PATH` names the external log of an XFS; a command that writes to the image writes to the log, too. An image is written to by `mkfs`, by `grow`, `resize`, `tune`, `label` and `uuid`, by `disk add`, `disk resize` and `compact`, \
 by the edits (`put` to `mknod`), by `shell`, by `mount -o rw`, and by the commands of `md` that change an array (all but `examine` and `status`). All other commands open it read-only and \
 change no byte of it: a journal that needs recovery is replayed in memory.";
 
@@ -145,6 +147,9 @@ Examples:
   undercroft mkfs xfs disk.img --size 10G"
     )]
     Mkfs(Box<MkfsArgs>),
+
+    #[command(flatten)]
+    Disk(DiskFamily),
 
     #[command(flatten)]
     Whole(WholeCommand),

@@ -59,7 +59,7 @@ Examples:
         /// As small as it can be
         #[arg(short = 'M', long)]
         minimum: bool,
-        /// Print how small it can be, and change nothing
+        /// Print how small it can be, by an estimate, and change nothing
         #[arg(short = 'P', long)]
         print_minimum: bool,
         #[command(flatten)]

@@ -77,7 +77,8 @@ pub(crate) fn run(spec: &ImageSpec, size_bytes: Option<u64>, format: Format) -> 
     out.finish()
 }
 
-fn grow_unmounted(
+/// Grows the filesystem of an image that nothing has mounted.
+pub(crate) fn grow_unmounted(
     spec: &ImageSpec,
     size_bytes: Option<u64>,
     progress: &mut dyn FnMut(u64, u64),

@@ -95,6 +95,7 @@ fn carry_out(plan: Plan) -> Result<Option<Kind>, Failure> {
         Plan::Mounts { format } => mounts::run(format).map(|()| None),
         Plan::Df { images, style, format } => df::run(&images, style, format),
         Plan::Mkfs { what, format } => mkfs::run(&what, format).map(|()| None),
+        Plan::Disk { what, format } => disk::run(&what, format).map(|()| None),
         Plan::Grow { image, size_bytes, format } => grow::run(&image, size_bytes, format).map(|()| None),
         Plan::Resize { image, size, format } => resize::run(&image, size, format).map(|()| None),
         Plan::Tune { image, what, format } => tune::run(&image, &what, format).map(|()| None),

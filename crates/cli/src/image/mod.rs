@@ -136,6 +136,21 @@ pub(crate) fn partitioned(spec: &ImageSpec) -> Result<Option<Partitioned>, Failu
     partition::partitioned(spec, device)
 }
 
+/// The disk that the user named and its partitions, for reading, whatever else is on it.
+pub(crate) fn disk(spec: &ImageSpec) -> Result<Partitioned, Failure> {
+    let (device, _array) = open_disk(spec, false)?;
+    partition::disk(spec, device)
+}
+
+/// The whole device that the user named, or the partition if one was named, for reading, whatever is on it.
+pub(crate) fn open_whole(spec: &ImageSpec) -> Result<(Device, Option<OpenArray>), Failure> {
+    let (device, array) = open_disk(spec, false)?;
+    match spec.partition {
+        None => Ok((device, array)),
+        Some(_) => Ok((partition::choose(spec, device, false)?.0, array)),
+    }
+}
+
 fn locate_for(spec: &ImageSpec, what_for: Use) -> Result<Located, Failure> {
     let to_write = matches!(what_for, Use::Write(_) | Use::Try(_));
     if to_write {
@@ -431,7 +446,7 @@ pub(crate) fn no_such_device(path: &Path) -> String {
     )
 }
 
-fn open_failure(error: &OpenError) -> Failure {
+pub(crate) fn open_failure(error: &OpenError) -> Failure {
     let kind = match error {
         OpenError::UnsupportedFormat { .. } => Kind::Unsupported,
         _ => Kind::CannotOpen,

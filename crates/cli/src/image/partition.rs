@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use undercroft_block::partition::{Partition, Table, lost_gpt, partitions};
+use undercroft_block::partition::{Partition, Scheme, Table, lost_gpt, partitions};
 use undercroft_block::{CutShortDevice, Device, PartitionDevice};
 use undercroft_ext4::BackupSuperblock;
 
@@ -11,8 +11,8 @@ use super::{FilesystemKind, rescue};
 use crate::exit::Kind;
 use crate::failure::Failure;
 use crate::plan::ImageSpec;
-use crate::text::human;
 use crate::text::names::safe;
+use crate::text::partitions::list;
 
 /// The whole device, or one partition of it with its number.
 ///
@@ -55,6 +55,16 @@ pub(super) fn choose(
         _ => Err(Failure::new(Kind::CannotOpen, format!("{} has {}", spec.shown(), list(&table)))
             .advise(format!("name one as {}", spec.shown_with_part("N")))),
     }
+}
+
+/// All partitions of a disk.
+pub(super) fn disk(spec: &ImageSpec, device: Device) -> Result<Partitioned, Failure> {
+    let table = read(spec, &device)?;
+    if table.scheme == Scheme::None {
+        return Err(Failure::new(Kind::Unsupported, format!("{} has no partition table", spec.shown()))
+            .advise(format!("`undercroft info {}` tells what is on it", spec.shown())));
+    }
+    Ok(Partitioned { device, table, meant: None })
 }
 
 /// A disk whose partitions are listed one by one.
@@ -135,18 +145,4 @@ fn may_be_meant(device: &Device, partition: &Partition) -> bool {
 fn is_for_files_of_linux(partition: &Partition) -> bool {
     let not_files = ["Linux swap", "Linux RAID", "Linux LVM"];
     partition.kind.name().is_some_and(|name| name.starts_with("Linux") && !not_files.contains(&name))
-}
-
-/// `3 partitions (1: 100 MiB EFI system "boot", 2: ...)`.
-fn list(table: &Table) -> String {
-    let partitions = table.partitions.iter().map(|partition| {
-        let kind = partition.kind.name().map_or_else(|| format!("type {}", partition.kind), str::to_owned);
-        let label = partition
-            .label
-            .as_ref()
-            .map_or_else(String::new, |label| format!(" \"{}\"", safe(label.as_bytes())));
-        format!("{}: {} {kind}{label}", partition.number, human::size(partition.size_bytes))
-    });
-    let number = table.partitions.len() as u64;
-    format!("{} ({})", human::counted(number, "partition"), partitions.collect::<Vec<_>>().join(", "))
 }

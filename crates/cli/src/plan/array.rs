@@ -66,10 +66,11 @@ impl ArraySpec {
             let (dir, of_dir) = Hints::split(OsStr::from_bytes(rest))?;
             if dir.is_dir() {
                 array.members = ArrayMembers::In(dir);
-                if hints.partition.is_some() && of_dir.partition.is_some() {
+                if hints.names_partition() && of_dir.names_partition() {
                     return Err(given_twice(typed, "part"));
                 }
                 hints.partition = hints.partition.or(of_dir.partition);
+                hints.partition_name = hints.partition_name.or(of_dir.partition_name);
                 return Ok(Some((array, hints)));
             }
         }
@@ -131,11 +132,12 @@ impl ArraySpec {
                     self.member_timeout.replace(Duration::from_secs(seconds.into())).is_none()
                 }
                 "array-part" => {
-                    let number = value.parse().map_err(|_| {
-                        Failure::new(Kind::Usage, format!("{option:?} names no partition"))
-                            .advise("partitions are counted from 1")
-                    })?;
-                    hints.partition.replace(number).is_none()
+                    let is_new = !hints.names_partition();
+                    if !hints.name_partition(value) {
+                        return Err(Failure::new(Kind::Usage, format!("{option:?} names no partition"))
+                            .advise("partitions are counted from 1"));
+                    }
+                    is_new
                 }
                 "force" => !std::mem::replace(&mut self.force, true),
                 "degraded" => !std::mem::replace(&mut self.degraded, true),

@@ -18,6 +18,8 @@ use crate::text::nearest::nearest;
 pub(super) struct Hints {
     /// `part=N`: the number of a partition.
     pub(super) partition: Option<NonZeroU32>,
+    /// `part=NAME`: its name in the partition table.
+    pub(super) partition_name: Option<String>,
     /// `sb=BLOCK`: where a copy of the superblock lies.
     pub(super) superblock: Option<NonZeroU64>,
     /// `gpt=backup`: the partition table, though the first sector does not say that there is one.
@@ -60,17 +62,33 @@ impl Hints {
         Ok((PathBuf::from(OsStr::from_bytes(rest)), hints))
     }
 
+    /// Whether a partition is named, in either way.
+    pub(super) fn names_partition(&self) -> bool {
+        self.partition.is_some() || self.partition_name.is_some()
+    }
+
+    /// Takes a number or a name; returns whether it can be one.
+    pub(super) fn name_partition(&mut self, value: &str) -> bool {
+        match value.parse() {
+            Ok(number) => self.partition = Some(number),
+            Err(_) if value.bytes().all(|byte| byte.is_ascii_digit()) => return false,
+            Err(_) => self.partition_name = Some(value.to_owned()),
+        }
+        true
+    }
+
     pub(super) fn add(&mut self, typed: &OsStr, hint: &str) -> Result<(), Failure> {
         let shown = safe(typed.as_bytes());
         let wrong = |what: &str| Failure::new(Kind::Usage, format!("{shown}: {what}"));
         let (name, value) = hint.split_once('=').map_or((hint, ""), |(name, value)| (name, value));
         let is_new = match name {
             "part" => {
-                let number = value.parse().map_err(|_| {
-                    wrong("what follows `?part=` is not a partition number")
-                        .advise("partitions are counted from 1")
-                })?;
-                self.partition.replace(number).is_none()
+                let is_new = !self.names_partition();
+                if !self.name_partition(value) {
+                    return Err(wrong("what follows `?part=` is no number or name of a partition")
+                        .advise("partitions are counted from 1"));
+                }
+                is_new
             }
             "sb" => {
                 let block = value.parse().map_err(|_| {
@@ -143,6 +161,8 @@ mod tests {
         for typed in ["a?part=2&sb=32768&gpt=backup&log=l/g", "a?log=l/g?gpt=backup?sb=32768?part=2"] {
             assert_eq!(split(typed).unwrap(), ("a".into(), all.clone()), "{typed}");
         }
+        let named = Hints { partition_name: Some("my root".into()), ..Hints::default() };
+        assert_eq!(split("a?part=my root").unwrap(), ("a".into(), named));
         for plain in ["what?", "who?me", "a?b.img", "a?1", "?"] {
             assert_eq!(split(plain).unwrap(), (plain.into(), Hints::default()), "{plain}");
         }
@@ -153,8 +173,9 @@ mod tests {
         for (wrong, word) in [
             ("a.img?part=0", "counted from 1"),
             ("a.img?part=", "counted from 1"),
-            ("a.img?part=x", "counted from 1"),
-            ("a.img?part=-1", "counted from 1"),
+            ("a.img?part=00", "counted from 1"),
+            ("a.img?part=1&part=root", "`?part` is given twice"),
+            ("a.img?part=root&part=1", "`?part` is given twice"),
             ("a.img?part", "counted from 1"),
             ("a.img?sb", "no block number"),
             ("a.img?sb=0", "no block number"),

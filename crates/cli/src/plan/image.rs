@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::array::ArraySpec;
 use super::hints::Hints;
+use super::named::number_of_partition;
 use crate::args::ImageArgs;
 use crate::failure::Failure;
 use crate::text::names::safe;
@@ -49,21 +50,32 @@ pub(crate) struct ImageSpec {
 impl ImageSpec {
     /// What was typed, to be opened in the usual way.
     pub(crate) fn parse(typed: &OsStr) -> Result<Self, Failure> {
+        Self::plain(PathBuf::new()).parse_as(typed)
+    }
+
+    /// What was typed, to be opened as this one is.
+    fn parse_as(self, typed: &OsStr) -> Result<Self, Failure> {
         if let Some((array, hints)) = ArraySpec::parse(typed)? {
-            return Ok(Self { array: Some(array), ..Self::plain(PathBuf::from(typed)) }.hinted(hints));
+            return Self { array: Some(array), path: PathBuf::from(typed), ..self }.hinted(hints);
         }
-        Self::parse_one(typed)
+        let (path, hints) = Hints::split(typed)?;
+        Self { path, ..self }.hinted(hints)
     }
 
     /// The same of one file or device.
     pub(super) fn parse_one(typed: &OsStr) -> Result<Self, Failure> {
         let (path, hints) = Hints::split(typed)?;
-        Ok(Self::plain(path).hinted(hints))
+        Self::plain(path).hinted(hints)
     }
 
-    fn hinted(self, hints: Hints) -> Self {
-        let Hints { partition, superblock, lost_gpt, log } = hints;
-        Self { partition, superblock, lost_gpt, log, ..self }
+    /// A partition that is named is looked up now: everything behind this knows it by its number.
+    fn hinted(self, hints: Hints) -> Result<Self, Failure> {
+        let Hints { partition, partition_name, superblock, lost_gpt, log } = hints;
+        let mut spec = Self { partition, superblock, lost_gpt, log, ..self };
+        if let Some(name) = partition_name {
+            spec.partition = Some(number_of_partition(&spec, &name)?);
+        }
+        Ok(spec)
     }
 
     pub(crate) const fn plain(path: PathBuf) -> Self {
@@ -83,12 +95,13 @@ impl ImageSpec {
     }
 
     pub(super) fn from_typed(typed: &ImageArgs) -> Result<Self, Failure> {
-        Ok(Self {
+        let plain = Self {
             direct: typed.direct,
             lock: !typed.no_lock,
             allow_backing: typed.allow_backing,
-            ..Self::parse(&typed.image)?
-        })
+            ..Self::plain(PathBuf::new())
+        };
+        plain.parse_as(&typed.image)
     }
 
     /// The path, safe to show.

@@ -172,16 +172,20 @@ fn image_of(typed: &OsStr, write_while_in_use: bool) -> Result<ImageSpec, Failur
 }
 
 fn format_of(typed: Option<NewImageFormat>, image: &ImageSpec) -> Result<Option<ImageFormat>, Failure> {
-    let format = typed.map(|format| match format {
-        NewImageFormat::Raw => ImageFormat::Raw,
-        NewImageFormat::Qcow2 => ImageFormat::Qcow2,
-    });
+    let format = typed.map(format_of_new);
     if format.is_some() && (image.array.is_some() || image.partition.is_some()) {
         return Err(
             Failure::new(Kind::Usage, "`--format` is for an image file that is made").advise("leave it off")
         );
     }
     Ok(format)
+}
+
+pub(super) fn format_of_new(typed: NewImageFormat) -> ImageFormat {
+    match typed {
+        NewImageFormat::Raw => ImageFormat::Raw,
+        NewImageFormat::Qcow2 => ImageFormat::Qcow2,
+    }
 }
 
 fn extended(options: &mut MkfsOptions, option: &str) -> Result<(), Failure> {

@@ -6,4 +6,5 @@ pub(crate) mod human;
 pub(crate) mod names;
 pub(crate) mod nearest;
 pub(crate) mod out;
+pub(crate) mod partitions;
 pub(crate) mod style;

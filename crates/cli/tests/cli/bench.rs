@@ -40,7 +40,7 @@ fn names(dir: &Path) -> Vec<String> {
 /// A measurement that says what it should.
 fn check(outcome: &Value, workload: &str, target: &str, threads: u64, ops: u64) {
     let extra = match workload {
-        "create-many" => Some("growth"),
+        "create-many" | "populate" => Some("growth"),
         "overwrite" | "write" | "raid5-write" | "raid5-sequential" => Some("bytes_per_second"),
         _ => None,
     };
@@ -70,6 +70,7 @@ fn every_workload_is_measured_in_process_and_by_processes() {
             ("create-unlink", 200),
             ("rename", 200),
             ("create-many", 200),
+            ("populate", 1200),
             ("stat-many", 200),
             ("readdir-storm", 3),
             ("orphan", 5000),

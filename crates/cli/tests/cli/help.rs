@@ -6,7 +6,7 @@ use std::process::Command;
 
 use crate::support::{run, tool, undercroft};
 
-const COMMANDS: [&str; 44] = [
+const COMMANDS: [&str; 47] = [
     "info",
     "ls",
     "tree",
@@ -22,6 +22,9 @@ const COMMANDS: [&str; 44] = [
     "unmount",
     "install-helper",
     "mkfs",
+    "disk",
+    "image",
+    "compact",
     "grow",
     "resize",
     "tune",
@@ -99,7 +102,7 @@ fn the_help_names_the_commands_that_write() {
     let help = undercroft(["--help"]).text().split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(
         help.contains(
-            "An image is written to by `mkfs`, by `grow`, `resize`, `tune`, `label` and `uuid`, by the edits (`put` to `mknod`), by `shell`, by `mount -o rw`, and by the commands of `md`"
+            "An image is written to by `mkfs`, by `grow`, `resize`, `tune`, `label` and `uuid`, by `disk add`, `disk resize` and `compact`, by the edits (`put` to `mknod`), by `shell`, by `mount -o rw`, and by the commands of `md`"
         ),
         "{help}"
     );
@@ -121,8 +124,17 @@ fn there_is_a_manual_page_for_every_command() {
         .map(|command| format!("undercroft-{command}.1"))
         .chain(parts.iter().map(|part| format!("undercroft-md-{part}.1")))
         .chain(["get", "set", "remove", "list"].map(|part| format!("undercroft-xattr-{part}.1")))
+        .chain(
+            ["create", "list", "add", "extract", "resize"]
+                .iter()
+                .map(|part| format!("undercroft-disk-{part}.1")),
+        )
         .collect();
-    expected.extend(["undercroft.1".to_owned(), "undercroft-mkfs-xfs.1".to_owned()]);
+    expected.extend([
+        "undercroft.1".to_owned(),
+        "undercroft-mkfs-xfs.1".to_owned(),
+        "undercroft-image-copy.1".to_owned(),
+    ]);
     expected.sort();
     assert_eq!(pages, expected);
     for page in pages {

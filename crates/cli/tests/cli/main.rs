@@ -6,6 +6,7 @@ mod block_device;
 mod check;
 mod control;
 mod diff_find;
+mod disk;
 mod durable;
 mod edit;
 mod edit_killed;

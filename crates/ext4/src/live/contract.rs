@@ -5,19 +5,24 @@ use std::sync::Arc;
 
 use undercroft_vfs::{
     Attr, AttrChange, DirEntry, DirOffset, Durable, Error, Extent, FallocateMode, FileType, Found,
-    HashedName, Ino, Inode as VfsInode, NewInode, Node, Ownership, Result, WriteKind, XattrMode,
+    HashedName, Ino, Inode as VfsInode, InodeFlags, NewInode, Node, Ownership, Result, WriteKind, XattrMode,
 };
 
 use super::{Live, attributes, content, names, release};
 use crate::{dir, symlink, xattr};
 
 impl Live {
-    /// Passes on the outcome of a change, after a commit if the filesystem is mounted with `sync`.
+    /// Passes on the outcome of a change, after a commit if the filesystem is mounted with `sync`, or a directory is marked
+    /// so (`chattr +S`, `chattr +D`).
     #[inline]
     fn synced<T>(&self, outcome: Result<T>) -> Result<T> {
+        let is_marked = || {
+            let marks = InodeFlags::SYNC | InodeFlags::DIRSYNC;
+            self.kind == FileType::Directory && self.ownership().flags.intersects(marks)
+        };
         if outcome.is_ok()
             && let Ok(writer) = self.volume.writer()
-            && writer.options.synchronous
+            && (writer.options.synchronous || is_marked())
         {
             writer.transactions.commit(writer.transactions.running())?;
         }

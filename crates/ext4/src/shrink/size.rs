@@ -66,16 +66,26 @@ impl Usage {
         Ok(Self { content, slack: content / SLACK + SLACK_LEAST, inodes, structures })
     }
 
-    /// The fewest blocks that the filesystem can have.
+    /// The fewest blocks that the filesystem can have, after as many passes as it takes.
     ///
     /// # Errors
     /// Corruption.
     pub(super) fn minimum(&self, old: &Superblock) -> Result<u64> {
         let first = u64::from(old.geometry().first_data_block());
-        self.least(old, |geometry| {
+        let ideal = self.least(old, |geometry| {
             let own: u64 = (0..geometry.groups()).map(|group| own_blocks(geometry, Group(group))).sum();
             first + own + self.content + self.slack
-        })
+        })?;
+        let mut blocks = old.geometry().blocks();
+        while blocks > ideal {
+            let groups = smaller(old, blocks)?.geometry().groups();
+            let next = self.reachable_from(old, ideal, groups)?;
+            if next >= blocks {
+                break;
+            }
+            blocks = next;
+        }
+        Ok(blocks)
     }
 
     /// The fewest blocks, `wanted` at least, that what is in use fits into as long as the structures of all groups are
@@ -84,10 +94,16 @@ impl Usage {
     /// # Errors
     /// Corruption.
     pub(super) fn reachable(&self, old: &Superblock, wanted: u64) -> Result<u64> {
+        self.reachable_from(old, wanted, old.geometry().groups())
+    }
+
+    /// The same when there are only so many groups any more.
+    fn reachable_from(&self, old: &Superblock, wanted: u64, groups: u32) -> Result<u64> {
         let first = u64::from(old.geometry().first_data_block());
+        let structures = &self.structures[..groups as usize];
         let is_enough = |blocks: u64| {
             let within = |range: &Range<u64>| blocks.min(range.end).saturating_sub(range.start);
-            let own: u64 = self.structures.iter().flatten().map(within).sum();
+            let own: u64 = structures.iter().flatten().map(within).sum();
             (blocks - first).saturating_sub(own) >= self.content + self.slack
         };
         let (mut low, mut high) = (first, old.geometry().blocks());

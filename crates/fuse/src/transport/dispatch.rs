@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use undercroft_vfs::{AttrChange, Durable, Error, NewKind, NewObject, NewTime, Timestamp};
+use undercroft_vfs::{AttrChange, Durable, Error, InodeFlags, NewKind, NewObject, NewTime, Timestamp};
 
 use super::REQUEST_BYTES;
 use super::abi::{
@@ -386,7 +386,13 @@ impl Dispatcher {
             timeouts.attr = Duration::ZERO;
         }
         reply.push(&timeouts.entry(entry));
-        reply.push(&opened(self.opened.unwrap_or(OpenedFlags::KEEP_CACHE), access));
+        // It may have inherited the flag.
+        let how = if access != FileAccess::Read && entry.attr.flags.contains(InodeFlags::SYNC) {
+            OpenedFlags::DIRECT_IO
+        } else {
+            self.opened.unwrap_or(OpenedFlags::KEEP_CACHE)
+        };
+        reply.push(&opened(how, access));
         Ok(())
     }
 

@@ -11,8 +11,8 @@ use undercroft_block::{Access, Device, MemoryDevice};
 use undercroft_ext4::Ext4;
 use undercroft_oracle::{How, Make, Mke2fs, MkfsXfs, Scratch, Tool, save_device};
 use undercroft_vfs::{
-    Credentials, DirOffset, Durable, Error, File, FileSystem, FileType, Follow, NewKind, NewObject, Node,
-    Result, Vfs, VfsOptions,
+    AttrChange, Credentials, DirOffset, Durable, Error, FallocateMode, File, FileSystem, FileType, Follow,
+    InodeFlags, NewKind, NewObject, Node, Result, Vfs, VfsOptions,
 };
 use undercroft_xfs::Xfs;
 
@@ -231,4 +231,56 @@ fn a_failed_flush_is_final_on_xfs() {
     let make = Make::Xfs(MkfsXfs::new(24, "-d agcount=1 -m reflink=0"));
     let (flushes, checkpoints) = every_flush_fails_in_turn(&make, true);
     assert!(flushes > 80 && checkpoints > 0, "{flushes} flushes, {checkpoints} checkpoints");
+}
+
+/// `chattr +S`, and on ext4 `+D` for a directory: what a change returns is on the disk, and no sync was asked for.
+fn marked_changes_are_durable(make: &Make, changes_names: bool) {
+    let how = How::usual(make).without_clock();
+    let bytes = std::fs::read(make.make().unwrap().path()).unwrap();
+    for seed in 1..=12 {
+        let what = format!("{}, seed {seed}", how.kind());
+        let base: Device = Arc::new(MemoryDevice::from_bytes(bytes.clone(), Access::ReadWrite));
+        let cache = Arc::new(LoseUnflushed::new(Arc::clone(&base), seed).in_sectors(whole_bytes(how)));
+        let mount = Mount::new(Arc::clone(&cache) as Device, how).unwrap();
+        let mark = |node: &Arc<Node>, marks: InodeFlags| {
+            let flags = Some(node.ownership().flags | marks);
+            let change = AttrChange { flags, ..AttrChange::default() };
+            mount.vfs.set_attr(&Credentials::root(), node, &change).unwrap();
+        };
+        let root = mount.vfs.root().unwrap();
+        mount.create("file").unwrap();
+        mark(&mount.vfs.lookup(&root, b"file").unwrap(), InodeFlags::SYNC);
+        if changes_names {
+            mark(&root, if seed % 2 == 0 { InodeFlags::SYNC } else { InodeFlags::DIRSYNC });
+        }
+        mount.fs.sync().unwrap();
+        let file = mount.open("file").unwrap();
+        // Into a hole and over what is there, behind the end, and into space that was allocated.
+        file.write_all_at(0, &[1; 6000]).unwrap();
+        file.write_all_at(0, &[2; 5000]).unwrap();
+        file.append(&[3; 3000]).unwrap();
+        file.fallocate(FallocateMode::Allocate, 0, 1 << 16, false).unwrap();
+        file.write_all_at(20_000, &[4; 7000]).unwrap();
+        if changes_names {
+            mount.create("name").unwrap();
+        }
+        cache.crash().unwrap();
+        drop((file, root));
+
+        let mount = Mount::new(base, how).unwrap_or_else(|error| panic!("{what}: {error}"));
+        let mut content = vec![9; 1 << 17];
+        let len = mount.open("file").unwrap().read_at(0, &mut content).unwrap();
+        let parts = [(5000, 2), (1000, 1), (3000, 3), (11_000, 0), (7000, 4), ((1 << 16) - 27_000, 0)];
+        let expected: Vec<u8> =
+            parts.iter().flat_map(|&(len, byte)| std::iter::repeat_n(byte, len)).collect();
+        assert!(content[..len] == expected[..], "{what}: {len} bytes");
+        assert!(!changes_names || mount.open("name").is_ok(), "{what}: a name is lost");
+        mount.fs.close().unwrap();
+    }
+}
+
+#[test]
+fn what_is_written_to_a_file_marked_as_synchronous_is_durable() {
+    marked_changes_are_durable(&Make::Ext4(ext4("metadata_csum").args(["-J", "size=1"])), true);
+    marked_changes_are_durable(&Make::Xfs(MkfsXfs::new(24, "-d agcount=1 -m reflink=0")), false);
 }

@@ -1,13 +1,10 @@
-//! Directory blocks that Linux left in several extents, because no free space was long enough for one.
-//!
-//! They are read as they lie. One that changes gets a place in one piece; while there is none, the change is refused for want
-//! of space, and nothing has changed.
+//! Directory blocks in several extents, because no free space was long enough for one: those that Linux made, and ours.
 
 use std::process::Command;
 
 use undercroft_oracle::operations::{Done, Hand, Operation, OurHand};
 use undercroft_oracle::{
-    Differences, How, Image, Manifest, MkfsXfs, MountMode, Tool, kernel_manifest, our_manifest,
+    Differences, How, Image, LoopMount, Manifest, MkfsXfs, MountMode, Tool, kernel_manifest, our_manifest,
 };
 use undercroft_vfs::Error;
 use undercroft_xfs::WriteOptions;
@@ -69,13 +66,19 @@ fn extents(image: &Image, path: &str) -> u64 {
     image.xfs_number(&[&format!("path /{path}"), "print core.nextents"], "core.nextents").unwrap()
 }
 
-fn fragmented() -> Image {
+/// A volume whose free blocks lie one by one, and where the kernel has it mounted still.
+fn fragmented_and_mounted() -> (Image, LoopMount) {
     let image = MkfsXfs::new(40, "-b size=1024 -d agcount=1").make().unwrap();
     let mount = image.mount(MountMode::ReadWrite, "noatime").unwrap();
     // Linux keeps so much for itself that it would lie together.
     Tool::new("xfs_io").args(["-x", "-c", "resblks 0"]).arg(mount.path()).run().unwrap();
     let status = Command::new("python3").args(["-c", FILL]).current_dir(mount.path()).status().unwrap();
     assert!(status.success());
+    (image, mount)
+}
+
+fn fragmented() -> Image {
+    let (image, mount) = fragmented_and_mounted();
     mount.unmount().unwrap();
     for (dir, _) in DIRS {
         assert!(extents(&image, dir) >= 4, "the blocks of \"{dir}\" lie together");
@@ -97,58 +100,134 @@ fn by_us(image: &Image, how: How) -> Manifest {
     manifest
 }
 
-#[test]
-fn a_directory_block_in_several_extents_gets_another_place_when_it_changes() {
-    let how = How::Xfs(WriteOptions::default());
-    let image = fragmented();
-    Differences::between(&by_kernel(&image), &by_us(&image, how)).assert_none("as the kernel has left it");
+/// What is the same of a filesystem before and after a recovery.
+fn without_space(mut manifest: Manifest) -> Manifest {
+    manifest.space = None;
+    manifest
+}
 
-    let opened = Opened::new(image.path(), how, true);
-    let hand = OurHand::new(&opened.vfs);
-    for (dir, _) in DIRS {
-        for operation in [
-            Operation::Unlink { path: path(dir, 3) },
-            Operation::Create { path: path(dir, 1000) },
-            Operation::Rename { path: path(dir, 4), to: path(dir, 1000), exchange: false },
-        ] {
-            let said = hand.act(&operation).unwrap_err();
-            assert!(said.ends_with(&Error::NoSpace.to_string()), "{said}");
-        }
-    }
-    let act = |operation: Operation| assert_eq!(hand.act(&operation), Ok(Done::Yes), "{operation}");
-    // Its two blocks do not lie together either.
-    act(Operation::Symlink { path: "link".into(), target: "target/".repeat(145) });
-    act(Operation::Unlink { path: "spare".into() });
-    // What was removed is free when that is durable.
-    act(Operation::Create { path: "made".into() });
-    act(Operation::Sync { path: "made".into() });
+/// Another name of a file: space for inodes lies together.
+fn another(path: &str, to: String) -> Operation {
+    Operation::Link { path: path.into(), to }
+}
+
+/// Names added to every directory, and removed from it, so that blocks are added, changed and removed.
+fn change_all(act: &dyn Fn(Operation)) {
     for (dir, names) in DIRS {
         for number in (0..names).step_by(3) {
             act(Operation::Unlink { path: path(dir, number) });
         }
-        for number in names..names + 9 {
-            act(Operation::Create { path: path(dir, number) });
+        for number in names..names + 90 {
+            act(another("comb", path(dir, number)));
         }
+        act(Operation::Rename { path: path(dir, 4), to: path(dir, 5), exchange: true });
     }
-    for number in (0..29).filter(|number| number % 3 != 0 || *number >= 20) {
+    for number in (0..20 + 90).filter(|number| number % 3 != 0 || *number >= 20) {
         act(Operation::Unlink { path: path("removed", number) });
     }
     act(Operation::Rmdir { path: "removed".into() });
-    drop(hand);
-    opened.close();
-    how.check(image.path()).unwrap();
-    let after = by_us(&image, how);
-    Differences::between(&by_kernel(&image), &after).assert_none("changed by us");
-    assert_eq!(extents(&image, "link"), 2);
-    // Two or three blocks of names and a leaf, each in one piece.
-    assert!(extents(&image, "several") <= 4, "{}", extents(&image, "several"));
+    act(Operation::Mkdir { path: "new".into() });
+    (0..200).for_each(|number| act(another("comb", path("new", number))));
+}
+
+#[test]
+fn directory_blocks_in_several_extents_are_added_changed_and_removed() {
+    let how = How::Xfs(WriteOptions::default());
+    let image = fragmented();
+    Differences::between(&by_kernel(&image), &by_us(&image, how)).assert_none("as the kernel has left it");
+    let before = extents(&image, "several");
 
     let opened = Opened::new(image.path(), how, true);
     let hand = OurHand::new(&opened.vfs);
-    assert_eq!(hand.act(&Operation::Unlink { path: "link".into() }), Ok(Done::Yes));
+    let act = |operation: Operation| assert_eq!(hand.act(&operation), Ok(Done::Yes), "{operation}");
+    change_all(&act);
+    // Its two blocks do not lie together either.
+    act(Operation::Symlink { path: "link".into(), target: "target/".repeat(145) });
     drop(hand);
     opened.close();
     how.check(image.path()).unwrap();
+    Differences::between(&by_kernel(&image), &by_us(&image, how)).assert_none("changed by us");
+    assert_eq!(extents(&image, "link"), 2);
+    for (dir, least) in [("several", before + 1), ("new", 6)] {
+        assert!(extents(&image, dir) >= least, "the blocks of \"{dir}\" lie together");
+    }
+}
+
+#[test]
+fn our_log_of_directory_blocks_in_several_extents_is_replayed_by_us_and_by_the_kernel() {
+    let how = How::Xfs(WriteOptions::default());
+    let image = fragmented();
+    let opened = Opened::new(image.path(), how, true);
+    let hand = OurHand::new(&opened.vfs);
+    let act = |operation: Operation| assert_eq!(hand.act(&operation), Ok(Done::Yes), "{operation}");
+    // Few, for a kernel without real-time sections reports each part at length.
+    act(Operation::Unlink { path: path("one", 3) });
+    act(another("comb", path("one", 70)));
+    act(Operation::Sync { path: "comb".into() });
+    let [for_us, for_kernel] = [(); 2].map(|()| image.copy().unwrap());
+    let there = without_space(our_manifest(&opened.vfs).unwrap());
+    drop(hand);
+    opened.close();
+
+    Opened::new(for_us.path(), how, true).close();
+    how.check(for_us.path()).unwrap();
+    Differences::between(&there, &without_space(by_us(&for_us, how))).assert_none("replayed by us");
+    for_kernel.mount(MountMode::ReadWrite, "noatime").unwrap().unmount().unwrap();
+    how.check(for_kernel.path()).unwrap();
+    let replayed = by_us(&for_kernel, how);
+    Differences::between(&by_kernel(&for_kernel), &replayed).assert_none("read by the kernel");
+    Differences::between(&there, &without_space(replayed)).assert_none("replayed by the kernel");
+}
+
+/// Linux 6.18 faults when it replays such a log itself.
+#[test]
+fn the_kernels_log_of_directory_blocks_in_several_extents_is_replayed() {
+    let how = How::Xfs(WriteOptions::default());
+    let (image, mount) = fragmented_and_mounted();
+    for (from, to) in [(5, 1000), (6, 1001), (63, 1002)] {
+        let [from, to] = [from, to].map(|number| mount.path().join(path("several", number)));
+        std::fs::rename(from, to).unwrap();
+    }
+    Tool::new("xfs_io").args(["-c", "syncfs"]).arg(mount.path()).run().unwrap();
+    let there = without_space(kernel_manifest(mount.path()).unwrap());
+    let left = image.copy_between_writes(&mount).unwrap();
+    mount.unmount().unwrap();
+
+    Differences::between(&there, &without_space(by_us(&left, how))).assert_none("replayed for reading");
+    Opened::new(left.path(), how, true).close();
+    how.check(left.path()).unwrap();
+    assert!(extents(&left, "several") >= 4, "its blocks lie together");
+    Differences::between(&there, &without_space(by_kernel(&left))).assert_none("replayed for writing");
+}
+
+#[test]
+fn a_volume_of_scattered_blocks_is_filled_with_names_and_emptied() {
+    let how = How::Xfs(WriteOptions::default());
+    let image = fragmented();
+    let opened = Opened::new(image.path(), how, true);
+    let hand = OurHand::new(&opened.vfs);
+    let mut made = Vec::new();
+    for (dir, names) in DIRS.into_iter().cycle() {
+        let fresh = made.len() as u32 + names;
+        let path = path(dir, fresh);
+        match hand.act(&another("comb", path.clone())) {
+            Ok(done) => assert_eq!(done, Done::Yes),
+            Err(said) => {
+                assert!(said.ends_with(&Error::NoSpace.to_string()), "{said}");
+                break;
+            }
+        }
+        made.push(path);
+    }
+    assert!(made.len() > 1000, "{} names", made.len());
+    let act = |operation: Operation| assert_eq!(hand.act(&operation), Ok(Done::Yes), "{operation}");
+    let there = DIRS.into_iter().flat_map(|(dir, names)| (0..names).map(move |number| path(dir, number)));
+    there.chain(made).for_each(|path| act(Operation::Unlink { path }));
+    DIRS.into_iter().for_each(|(dir, _)| act(Operation::Rmdir { path: dir.into() }));
+    drop(hand);
+    opened.close();
+    how.check(image.path()).unwrap();
+    Differences::between(&by_kernel(&image), &by_us(&image, how)).assert_none("emptied");
 }
 
 #[test]

@@ -50,6 +50,26 @@ impl Held {
         Self { allocator: Arc::clone(&self.allocator), number: self.number, run, first }
     }
 
+    /// Lets go of the blocks, and gives the handle what was reserved for them: it takes others.
+    pub(crate) fn give_to(mut self, handle: &Handle<'_>) {
+        handle.add_space(self.len());
+        self.release();
+    }
+
+    /// The blocks are available again. Their reservation stays.
+    fn release(&mut self) {
+        let run = std::mem::replace(&mut self.run, Run::new(0, 0));
+        if run.count > 0
+            && let Some(group) = self.allocator.groups.get(self.number.0 as usize)
+        {
+            let mut state = group.state.lock();
+            let space = &mut state.blocks().space;
+            space.held -= u64::from(run.count);
+            space.available.give(run);
+            group.publish(&state);
+        }
+    }
+
     fn cut_front(&mut self, count: u32) {
         self.run = Run::new(self.run.start + count, self.run.count - count);
         self.first.0 += u64::from(count);
@@ -58,15 +78,10 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        if self.run.count > 0
-            && let Some(group) = self.allocator.groups.get(self.number.0 as usize)
-        {
-            let mut state = group.state.lock();
-            let space = &mut state.blocks().space;
-            space.held -= u64::from(self.run.count);
-            space.available.give(self.run);
-            self.allocator.unreserve(u64::from(self.run.count));
-            group.publish(&state);
+        let count = self.len();
+        self.release();
+        if count > 0 {
+            self.allocator.unreserve(count);
         }
     }
 }
@@ -113,38 +128,44 @@ impl Allocator {
         Ok(Held::of(self, volume, number, run))
     }
 
-    /// Holds `count` blocks that lie together, near `goal`, for a structure of so many. Reserves them. No handle is needed.
+    /// Holds `count` blocks that lie together, near `goal`, for a structure of so many, in a group whose trees can grow as
+    /// taking them may need. Reserves them.
     ///
     /// # Errors
     /// [`NoSpace`](undercroft_vfs::Error::NoSpace), also where no group has so many together to spare; corruption; I/O
     /// failure.
     pub(crate) fn hold_together(
         self: &Arc<Self>,
-        volume: &Volume,
+        handle: &Handle<'_>,
         goal: FsBlock,
         count: u32,
     ) -> Result<Held> {
         if !self.reserve(count.into()) {
             return Err(Error::NoSpace);
         }
+        let volume = handle.volume();
         let (first, within) = Self::goal(volume, goal);
         let find = || -> Result<Option<(AgNumber, Run)>> {
             for at in 0..self.groups.len() {
                 let number = self.number_after(first, at);
-                let group = self.group(number)?;
-                if !group.may_have(Reach::Long(count), false) {
+                if !self.group(number)?.may_have(Reach::Long(count), false) {
                     continue;
                 }
-                let mut state = group.lock_blocks(volume)?;
+                let mut group = self.change_group(handle, number)?;
+                group.fill_list()?;
+                let state = group.loaded()?;
                 if state.spare() < u64::from(count) {
                     continue;
                 }
                 let goal = if at == 0 { within.0 } else { 0 };
-                let space = &mut state.blocks().space;
-                let Some(run) = space.find_aligned(goal, count, 1, &(0..u32::MAX)) else { continue };
+                let found = state.blocks().space.find_aligned(goal, count, 1, &(0..u32::MAX));
+                let Some(run) = found else { continue };
+                if !group.list_suffices_to_take(run, 0)? {
+                    continue;
+                }
+                let space = &mut group.state().blocks().space;
                 space.available.take(run);
                 space.held += u64::from(count);
-                group.publish(&state);
                 return Ok(Some((number, run)));
             }
             Ok(None)

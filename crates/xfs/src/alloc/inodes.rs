@@ -353,6 +353,10 @@ impl ChangingGroup<'_> {
         if chunk_goes {
             let runs = self.runs_of(&chunk);
             let runs: Vec<_> = runs.into_iter().map(|(first, count)| Run::new(first.0, count)).collect();
+            for run in &runs {
+                self.check_may_free(*run)?;
+                self.check_owner(AgBlock(run.start), run.count, Owner::Inodes)?;
+            }
             self.fill_list()?;
             chunk_goes = runs.len() <= RUNS_OF_CHUNK && self.list_suffices_to_free_all(&runs)?;
         }

@@ -18,7 +18,7 @@ const PINNED: u32 = u32::MAX;
 
 impl Allocator {
     /// One user of the blocks, which lie in one group, is gone: those without another are freed. The blocks are content
-    /// and have been written to or not; the caller takes as many at once as [share in the same way](crate::map::sharing),
+    /// and have been written to or not; the caller takes as many at once as [share in the same way](Allocator::sharing),
     /// so that few records change.
     ///
     /// # Errors

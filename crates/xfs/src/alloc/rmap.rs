@@ -39,6 +39,27 @@ impl Allocator {
         self.change_group(handle, ag)?.note_owner(within, count as u32, owner)
     }
 
+    /// Refuses blocks that the reverse map does not have as the owner's: asked before the first change of an operation that
+    /// takes them from it.
+    ///
+    /// # Errors
+    /// Corruption; I/O failure.
+    pub(crate) fn check_owner(
+        &self,
+        handle: &Handle<'_>,
+        first: FsBlock,
+        count: u64,
+        owner: Owner,
+    ) -> Result<()> {
+        if !handle.volume().superblock().features().has_rmapbt() {
+            return Ok(());
+        }
+        let Some((ag, within)) = handle.volume().geometry().check_run(first, count) else {
+            return Err(corrupt_block("reverse mapping", first, format!("{count} blocks lie in no group")));
+        };
+        self.change_group(handle, ag)?.check_owner(within, count as u32, owner)
+    }
+
     /// Notes that they belong to it no more.
     ///
     /// # Errors
@@ -76,6 +97,19 @@ impl ChangingGroup<'_> {
     /// Corruption; I/O failure.
     pub(super) fn note_no_owner(&mut self, first: AgBlock, count: u32, owner: Owner) -> Result<()> {
         self.change_owner(first, count, owner, plan_remove)
+    }
+
+    /// Refuses blocks that the reverse map does not have as the owner's, before the first change of an operation that
+    /// takes them from it.
+    ///
+    /// # Errors
+    /// Corruption; I/O failure.
+    pub(super) fn check_owner(&mut self, first: AgBlock, count: u32, owner: Owner) -> Result<()> {
+        let features = self.volume().superblock().features();
+        if !features.has_rmapbt() || count == 0 {
+            return Ok(());
+        }
+        plan_remove(&self.tree::<RmapBt>()?, mapping(first, count, owner), features.has_reflink()).map(drop)
     }
 
     fn change_owner(

@@ -117,7 +117,7 @@ impl Allocator {
         let Some((ag, within)) = handle.volume().geometry().check_run(first, count) else {
             return Err(corrupt_block("allocation group", first, format!("{count} blocks lie in no group")));
         };
-        self.change_group(handle, ag)?.check_in_use(Run::new(within.0, count as u32))
+        self.change_group(handle, ag)?.check_may_free(Run::new(within.0, count as u32))
     }
 
     fn free_run(&self, handle: &Handle<'_>, first: FsBlock, count: u64, was: Was) -> Result<()> {
@@ -254,6 +254,16 @@ impl ChangingGroup<'_> {
         self.fill_list()?;
         self.check_no_root(run)?;
         self.free_checked(run, was)
+    }
+
+    /// Refuses blocks that cannot be freed, before the first change of an operation that frees them: free ones, and those
+    /// of the filesystem itself, its free lists and trees' roots included.
+    ///
+    /// # Errors
+    /// Corruption; I/O failure.
+    pub(super) fn check_may_free(&mut self, run: Run) -> Result<()> {
+        self.check_no_root(run)?;
+        self.check_in_use(run)
     }
 
     fn free_checked(&mut self, run: Run, was: Was) -> Result<()> {

@@ -14,7 +14,7 @@ use crate::format::block_header::{self, HeaderKind};
 use crate::format::dinode::ROOT_HEADER_BYTES;
 use crate::format::{AgBlock, FsBlock, Geometry};
 use crate::transaction::Block;
-use crate::volume::{Validated, Volume};
+use crate::volume::Validated;
 
 pub(super) const fn header_kind<K: Kind>() -> HeaderKind {
     if K::LONG { HeaderKind::LongBtree } else { HeaderKind::ShortBtree }
@@ -41,7 +41,8 @@ pub(super) fn capacities<K: Kind>(geometry: &Geometry) -> (usize, usize) {
 
 #[derive(Clone, Debug)]
 enum Bytes {
-    Block(Buffer),
+    /// A version of a block.
+    Block(Block, Buffer),
     Fork(Arc<[u8]>),
 }
 
@@ -49,7 +50,7 @@ impl Deref for Bytes {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
         match self {
-            Self::Block(buffer) => buffer,
+            Self::Block(_, version) => version,
             Self::Fork(bytes) => bytes,
         }
     }
@@ -80,7 +81,8 @@ impl<K> Clone for Node<K> {
 impl<K: Kind> Node<K> {
     /// Reads a block that is to have this level.
     pub(super) fn read(tree: &Btree<'_, K>, block: FsBlock, level: u8) -> Result<Self> {
-        let bytes = tree.volume.read_block(block)?;
+        let cached = tree.volume.block(block)?;
+        let bytes = cached.buffer();
         let wrong = |detail| tree.corrupt(Some(block), detail);
         let geometry = tree.volume.geometry();
         let half = |at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
@@ -104,7 +106,7 @@ impl<K: Kind> Node<K> {
         }
         let first = header_bytes::<K>(geometry.has_crc());
         let node = Self {
-            bytes: Bytes::Block(bytes.clone()),
+            bytes: Bytes::Block(cached, bytes.clone()),
             block: Some(block),
             level,
             count,
@@ -217,14 +219,13 @@ impl<K: Kind> Node<K> {
 
     /// The block that this one is the newest version of, to be changed; `None` in an inode. The block stays in the cache
     /// as long as the answer, and its version is validated: so the checksum that a change makes wrong is not looked at.
-    pub(super) fn hold(&self, volume: &Volume) -> Result<Option<Block>> {
-        let (Some(at), Bytes::Block(buffer)) = (self.block, &self.bytes) else { return Ok(None) };
-        let block = volume.block(at)?;
+    pub(super) fn hold(&self) -> Option<(FsBlock, Block)> {
+        let (Some(at), Bytes::Block(block, version)) = (self.block, &self.bytes) else { return None };
         debug_assert!(
-            block.buffer().same_as(buffer),
+            block.is_current() && block.buffer().same_as(version),
             "a block of a tree changed while the tree was being changed"
         );
-        Ok(Some(block))
+        Some((at, block.clone()))
     }
 
     fn resolve(&self, at: usize, tree: &Btree<'_, K>) -> Option<FsBlock> {

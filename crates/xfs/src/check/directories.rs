@@ -9,14 +9,11 @@ use super::Checker;
 use super::forks::Fork;
 use super::inodes::Inode;
 use super::raw::{be16, be32, be64, mix};
-use crate::da::{fold_case, hash_name, hash_name_folded};
+use crate::da::{Layout, fold_case};
 use crate::format::Daddr;
 use crate::format::block_header::{self, HeaderKind};
 use crate::format::dinode::ForkFormat;
 use crate::format::extent::Extent;
-
-/// A directory's three spaces begin at multiples of this many bytes.
-const SPACE_BYTES: u64 = 32 << 30;
 
 /// The tag of a piece of unused space.
 const UNUSED: u16 = 0xffff;
@@ -48,18 +45,17 @@ pub(super) struct Sizes {
     pub(super) data_header: usize,
     pub(super) has_crc: bool,
     pub(super) has_ftype: bool,
-    /// Names are hashed and compared with small letters for capital ones.
-    folds_case: bool,
+    layout: Layout,
 }
 
 impl Sizes {
     fn hash(&self, name: &[u8]) -> u32 {
-        if self.folds_case { hash_name_folded(name) } else { hash_name(name) }
+        self.layout.hash(name)
     }
 
     /// What is the same of two names that a directory does not tell apart.
     pub(super) fn key<'n>(&self, name: &'n [u8]) -> Cow<'n, [u8]> {
-        if self.folds_case {
+        if self.layout.folds_case {
             name.iter().map(|&byte| fold_case(byte)).collect::<Vec<_>>().into()
         } else {
             name.into()
@@ -80,15 +76,16 @@ impl Checker<'_> {
     pub(super) fn sizes(&self) -> Sizes {
         let geometry = &self.geometry;
         let has_crc = geometry.has_crc();
+        let layout = Layout::of(self.superblock);
         Sizes {
             block_bytes: geometry.dir_block_bytes() as usize,
             unit: geometry.dir_block_fsblocks(),
-            index_start: SPACE_BYTES >> geometry.block_log(),
-            free_start: (2 * SPACE_BYTES) >> geometry.block_log(),
+            index_start: layout.index_start().into(),
+            free_start: layout.free_start().into(),
             data_header: if has_crc { 64 } else { 16 },
             has_crc,
             has_ftype: self.superblock.features().has_ftype(),
-            folds_case: self.superblock.features().has_ascii_ci(),
+            layout,
         }
     }
 

@@ -54,7 +54,7 @@ impl<'a> MappedFork<'a, ()> {
 
 impl<M: Fn(FileBlock) -> Result<Piece>> MappedFork<'_, M> {
     /// Where the pieces of `count` blocks from `at` on lie; `None` when one of the blocks is not there.
-    fn pieces(&self, at: u32, count: u32) -> Result<Option<Vec<(FsBlock, u32)>>> {
+    pub(crate) fn pieces(&self, at: u32, count: u32) -> Result<Option<Vec<(FsBlock, u32)>>> {
         let (mut at, mut left) = (u64::from(at), count);
         let mut pieces = Vec::with_capacity(1);
         while left > 0 {
@@ -67,18 +67,23 @@ impl<M: Fn(FileBlock) -> Result<Piece>> MappedFork<'_, M> {
         }
         Ok(Some(pieces))
     }
-}
 
-impl<M: Fn(FileBlock) -> Result<Piece>> ForkBlocks for MappedFork<'_, M> {
-    fn read(&self, at: u32, count: u32, kind: HeaderKind) -> Result<Option<Block>> {
-        let Some(pieces) = self.pieces(at, count)? else { return Ok(None) };
-        let [(home, _), ..] = pieces[..] else { return Ok(None) };
-        let bytes = if let [(home, count)] = pieces[..] {
-            self.volume.read_structure(home, count)?
+    /// Reads the block at `at`, which lies in these pieces, and verifies its header. `None` where there is no piece.
+    ///
+    /// # Errors
+    /// Corruption; I/O failure.
+    pub(crate) fn read_pieces(
+        &self,
+        at: u32,
+        pieces: &[(FsBlock, u32)],
+        kind: HeaderKind,
+    ) -> Result<Option<Block>> {
+        let Some(&(home, first)) = pieces.first() else { return Ok(None) };
+        let bytes = if pieces.len() == 1 {
+            self.volume.read_structure(home, first)?
         } else {
-            let mut bytes =
-                Vec::with_capacity(count as usize * self.volume.geometry().block_bytes() as usize);
-            for (home, count) in pieces {
+            let mut bytes = Vec::new();
+            for &(home, count) in pieces {
                 bytes.extend_from_slice(&self.volume.read_blocks(home, count)?);
             }
             Blocks::Several(bytes.into())
@@ -100,6 +105,15 @@ impl<M: Fn(FileBlock) -> Result<Piece>> ForkBlocks for MappedFork<'_, M> {
             return Err(corrupt(format!("says that it belongs to inode {owner}").into()));
         }
         Ok(Some(Block { bytes, at, home }))
+    }
+}
+
+impl<M: Fn(FileBlock) -> Result<Piece>> ForkBlocks for MappedFork<'_, M> {
+    fn read(&self, at: u32, count: u32, kind: HeaderKind) -> Result<Option<Block>> {
+        match self.pieces(at, count)? {
+            Some(pieces) => self.read_pieces(at, &pieces, kind),
+            None => Ok(None),
+        }
     }
 
     fn next_present(&self, at: u32, end: u32) -> Result<Option<u32>> {

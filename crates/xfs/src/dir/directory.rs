@@ -16,10 +16,6 @@ use crate::format::{FsBlock, Superblock};
 
 pub(super) const STRUCTURE: &str = "directory";
 
-/// Where the hash index begins, and the free index.
-const LEAF_BYTE: u64 = 32 << 30;
-const FREE_BYTE: u64 = 64 << 30;
-
 /// A directory, and what is needed to read it.
 #[derive(Clone, Copy)]
 pub(crate) struct Directory<'a> {
@@ -55,13 +51,13 @@ impl<'a> Directory<'a> {
         if !self.has_index(fork)? {
             return self.first(fork).map(Form::Single);
         }
-        let (block, links) = fork.read_tree_block(self.leaf_block())?;
+        let (block, links) = fork.read_tree_block(self.layout.index_start())?;
         Ok(if Leaf::is_one(&links, self.layout) { Form::Leaf(block) } else { Form::Tree })
     }
 
     /// Whether a directory in blocks has its hash index in blocks of its own; nothing of them is read.
     pub(super) fn has_index(&self, fork: &Fork<'a>) -> Result<bool> {
-        Ok(fork.blocks.next_present(self.leaf_block(), self.free_block())?.is_some())
+        Ok(fork.blocks.next_present(self.layout.index_start(), self.layout.free_start())?.is_some())
     }
 
     /// The first block of entries, the only one of a directory without such an index.
@@ -89,16 +85,6 @@ impl<'a> Directory<'a> {
     pub(super) fn fork(&self, blocks: &'a dyn ForkBlocks) -> Fork<'a> {
         let (layout, owner, unit) = (self.layout, self.ino, self.layout.dir_block_count());
         Fork { blocks, layout, owner, structure: STRUCTURE, unit }
-    }
-
-    /// The block of the fork at which the hash index begins.
-    pub(crate) fn leaf_block(&self) -> u32 {
-        (LEAF_BYTE / self.layout.block_bytes as u64) as u32
-    }
-
-    /// The block of the fork at which the free index begins.
-    pub(crate) fn free_block(&self) -> u32 {
-        (FREE_BYTE / self.layout.block_bytes as u64) as u32
     }
 
     /// Validates a block of entries.

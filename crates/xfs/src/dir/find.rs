@@ -5,7 +5,7 @@ use undercroft_vfs::{Ino, Result};
 use super::directory::{Directory, Form};
 use super::entry::Entry;
 use super::leaf::{Leaf, RawLeafEntry, with_hash};
-use crate::da::{Block, Content, Fork, Leaves, Root, fold_case, hash_name, hash_name_folded};
+use crate::da::{Block, Content, Fork, Leaves, Root, fold_case};
 use crate::format::block_header::HeaderKind;
 
 /// One search. Where capital letters are not distinguished, a name that is equal in every byte goes before the first
@@ -19,7 +19,7 @@ pub(super) struct Search<'a> {
 
 impl<'a> Search<'a> {
     pub(super) fn new(directory: Directory<'a>, name: &'a [u8]) -> Self {
-        let hash = if directory.layout.folds_case { hash_name_folded(name) } else { hash_name(name) };
+        let hash = directory.layout.hash(name);
         Self { directory, name, hash, folded: None }
     }
 
@@ -65,7 +65,7 @@ impl<'a> Search<'a> {
     }
 
     fn run_tree(&mut self, fork: &Fork<'a>) -> Result<Option<u64>> {
-        let mut leaves = Leaves::find(*fork, Root(self.directory.leaf_block()), self.hash)?;
+        let mut leaves = Leaves::find(*fork, Root(self.directory.layout.index_start()), self.hash)?;
         while let Some(block) = leaves.next()? {
             let leaf = fork.validated(block.home, Leaf::validate(&block.bytes, self.directory.layout))?;
             if leaf.best.is_some() {
@@ -129,6 +129,7 @@ impl<'a> Search<'a> {
 mod tests {
     use super::super::testing::{LAYOUT, data_block};
     use super::*;
+    use crate::da::hash_name;
     use crate::da::memory::Memory;
     use crate::format::{Superblock, testing};
 

@@ -60,7 +60,7 @@ impl Listing<'_, '_> {
             let data = self.directory.data(&block, true)?;
             return self.give_data(&data, block.home);
         }
-        let end = self.directory.leaf_block();
+        let end = self.directory.layout.index_start();
         let window = (WINDOW_BYTES / self.directory.layout.block_bytes) as u32;
         let (first, _) = self.from.split(self.directory.layout);
         let mut at = u32::try_from(first * u64::from(fork.unit)).unwrap_or(end).min(end);
@@ -131,7 +131,7 @@ pub(super) fn behind(directory: Directory<'_>, from: Position) -> Option<Positio
             }
         }
     }
-    let is_last = is_single || at.checked_add(fork.unit)? >= directory.leaf_block();
+    let is_last = is_single || at.checked_add(fork.unit)? >= directory.layout.index_start();
     (!is_last).then(|| Position::of(layout, number + 1, 0))
 }
 

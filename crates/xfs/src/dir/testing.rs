@@ -2,7 +2,7 @@
 
 use super::data::header_bytes;
 use super::entry::entry_bytes;
-use crate::da::{Layout, hash_name, hash_name_folded};
+use crate::da::Layout;
 
 /// Version 5 with file types, blocks and directory blocks of 4096 bytes.
 pub(super) const LAYOUT: Layout = Layout {
@@ -24,7 +24,7 @@ fn put_entries(layout: &Layout, bytes: &mut [u8], entries: &[(&[u8], u64, u8)]) 
         bytes[at + 9..at + 9 + name.len()].copy_from_slice(name);
         bytes[at + 9 + name.len()] = kind;
         bytes[at + len - 2..at + len].copy_from_slice(&(at as u16).to_be_bytes());
-        let hash = if layout.folds_case { hash_name_folded(name) } else { hash_name(name) };
+        let hash = layout.hash(name);
         index.push((hash, at as u32 / 8));
         at += len;
     }

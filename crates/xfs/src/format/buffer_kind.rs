@@ -42,6 +42,9 @@ impl BufferKind {
     pub(crate) const ATTR_REMOTE: Self = Self(17);
     /// The superblock.
     pub(crate) const SUPERBLOCK: Self = Self(18);
+    /// A block of the bitmap of the real-time section, which has no header: a recovery takes the bytes as they are, and
+    /// puts no checksum into them.
+    pub(crate) const BYTES: Self = Self(19);
 
     /// Whether such a buffer is one sector, which a disk writes as a whole.
     pub(crate) const fn is_one_sector(self) -> bool {

@@ -36,7 +36,12 @@ impl IncoreExtents {
         let Some(piece) = after.checked_sub(1).and_then(|n| self.pieces.get(n)) else {
             return (None, first_of(0));
         };
-        let n = piece.extents.partition_point(|extent| extent.file.0 <= at);
+        // Of extents of one block each, as large directories have them, this is the one.
+        let guess = (at - piece.first) as usize;
+        let n = match piece.extents.get(guess) {
+            Some(extent) if extent.file.0 == at => guess + 1,
+            _ => piece.extents.partition_point(|extent| extent.file.0 <= at),
+        };
         let before = n.checked_sub(1).and_then(|n| piece.extents.get(n).copied());
         (before, piece.extents.get(n).copied().or_else(|| first_of(after)))
     }

@@ -7,6 +7,8 @@ use undercroft_block::{Access, BlockDevice, Device, MemoryDevice};
 use undercroft_oracle::MkfsXfs;
 use undercroft_vfs::{Credentials, FileSystem, NewKind, NewObject, Vfs, VfsOptions};
 
+use crate::format::block_header::HeaderKind;
+use crate::format::crc;
 use crate::{OpenOptions, WriteOptions, Xfs};
 
 const BLOCK: u64 = 4096;
@@ -79,4 +81,65 @@ fn a_file_whose_map_cannot_be_read_is_removed_and_changes_go_on() {
     drop((root, vfs));
     fs.close().unwrap();
     assert!(Xfs::open_read_only(device, OpenOptions::default()).unwrap().recovery().is_none());
+}
+
+/// Gives the blocks of an inode another owner in the reverse map, and returns how many records that were.
+fn spoil_owners(device: &dyn BlockDevice, ino: u64) -> usize {
+    const RECORD: usize = 24;
+    let mut block = vec![0; BLOCK as usize];
+    let mut spoilt = 0;
+    for at in (0..device.size_bytes()).step_by(BLOCK as usize) {
+        device.read_at(at, &mut block).unwrap();
+        if !block.starts_with(b"RMB3\0\0") {
+            continue;
+        }
+        let count = usize::from(u16::from_be_bytes([block[6], block[7]]));
+        for record in block[HeaderKind::ShortBtree.bytes()..].chunks_exact_mut(RECORD).take(count) {
+            if record[8..16] == ino.to_be_bytes() {
+                record[8..16].copy_from_slice(&(ino + 32).to_be_bytes());
+                spoilt += 1;
+            }
+        }
+        crc::seal(&mut block, HeaderKind::ShortBtree.crc_offset());
+        device.write_at(at, &block).unwrap();
+    }
+    spoilt
+}
+
+#[test]
+fn a_file_whose_blocks_belong_to_another_is_removed_and_changes_go_on() {
+    let image = MkfsXfs::new(64, "-m rmapbt=1").make().unwrap();
+    let bytes = std::fs::read(image.path()).unwrap();
+    let device: Device = Arc::new(MemoryDevice::from_bytes(bytes, Access::ReadWrite));
+    let names = [&b"unused"[..], b"in use"];
+    let inos = {
+        let (fs, vfs) = open(&device);
+        let root = vfs.root().unwrap();
+        let inos = names.map(|name| {
+            let node = vfs.create(&Credentials::root(), &root, name, &NEW_FILE).unwrap();
+            vfs.open_node_for_writing(&node).unwrap().write_all_at(0, &[5; 20_000]).unwrap();
+            node.ino().0
+        });
+        drop((root, vfs));
+        fs.close().unwrap();
+        inos
+    };
+    for ino in inos {
+        assert_eq!(spoil_owners(&*device, ino), 1);
+    }
+
+    let (fs, vfs) = open(&device);
+    let (root, caller) = (vfs.root().unwrap(), Credentials::root());
+    let held = vfs.lookup(&root, b"in use").unwrap();
+    let file = vfs.open_node_for_writing(&held).unwrap();
+    let refused = file.truncate(0).unwrap_err().to_string();
+    assert!(refused.contains("rmapbt"), "{refused}");
+    for name in names {
+        vfs.unlink(&caller, &root, name).unwrap();
+    }
+    drop((file, held));
+    make(&vfs, b"made afterwards");
+    drop((root, vfs));
+    fs.close().unwrap();
+    assert_eq!(fs.write_stats().inodes_left, 2);
 }

@@ -15,7 +15,7 @@ use crate::testing::writable::check_image;
 use crate::{OpenOptions, WriteOptions, Xfs};
 
 /// Sizes in MiB and arguments of mkfs.xfs.
-const SHAPES: [(u64, &str); 10] = [
+const SHAPES: [(u64, &str); 12] = [
     (64, "-m reflink=0,finobt=0,inobtcount=0 -i sparse=0 -d agcount=4"),
     (40, "-m reflink=1,rmapbt=1 -d agcount=2"),
     (32, "-m reflink=0,inobtcount=0 -d agcount=1"),
@@ -26,6 +26,9 @@ const SHAPES: [(u64, &str); 10] = [
     (40, "-m bigtime=0,rmapbt=1,finobt=0,inobtcount=0,reflink=0 -s size=4096"),
     (64, "-d agcount=4 -m rmapbt=1,reflink=1 -i size=1024"),
     (32, "-m reflink=0,finobt=0,inobtcount=0 -i sparse=0 -d agcount=1"),
+    // Directory blocks of several blocks, for which there may be no free run.
+    (32, "-b size=1024 -n size=16384 -m rmapbt=1 -d agcount=1"),
+    (40, "-b size=1024 -m reflink=0 -d agcount=2"),
 ];
 
 const THREADS: u64 = 3;

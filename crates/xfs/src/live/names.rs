@@ -55,11 +55,13 @@ fn lacks(handle: &Handle<'_>, plans: &mut [&mut Change<'_>], rest: u32, used: u6
         return Ok(Some(credits));
     }
     let mut used = used;
-    for plan in plans {
+    for plan in &mut *plans {
         plan.reserve(handle, used)?;
         used += plan.space();
     }
-    Ok(None)
+    // More where a block of a directory could only be had in several pieces.
+    let now = plans.iter().fold(rest, |sum, plan| sum.saturating_add(plan.credits()));
+    Ok(Some(now).filter(|&now| now > credits && !handle.has_room(now)))
 }
 
 pub(super) fn create(dir: &Live, name: &[u8], new: &NewInode<'_>) -> Result<Found> {

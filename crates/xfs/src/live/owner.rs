@@ -120,6 +120,9 @@ pub(super) const FLAGS: [(DiFlags, InodeFlags); 6] = [
 /// The flags of an inode as the contract has them.
 pub(super) fn shown_flags(flags: DiFlags, flags2: DiFlags2) -> InodeFlags {
     let mut shown = InodeFlags::empty();
+    if flags.is_empty() && !flags2.contains(DiFlags2::DAX) {
+        return shown;
+    }
     for (flag, means) in FLAGS {
         shown.set(means, flags.contains(flag));
     }

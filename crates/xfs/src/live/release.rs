@@ -121,8 +121,8 @@ pub(super) fn take_back(handle: &Handle<'_>, live: &Live) -> Result<()> {
 }
 
 /// Deletes an inode under a handle that has room for all of it, content and all: one that was made under it, or one
-/// whose content [goes in one step](credits_at_once). It is on no unlinked list, and gets there where the filesystem has no
-/// space for that: it is deleted when its last user goes.
+/// whose content [goes in one step](credits_at_once). It is on no unlinked list, and gets there where that is refused, for
+/// want of space or because it is damaged: it is deleted when its last user goes, or stays for the next opening.
 ///
 /// # Errors
 /// Corruption; I/O failure. The caller aborts the changes then.
@@ -130,7 +130,8 @@ pub(super) fn delete_now(handle: &Handle<'_>, live: &Live) -> Result<()> {
     live.lazy_times.set_released();
     let allocator = &handle.writer().allocator;
     let deleted = content::truncate_now(handle, live).and_then(|()| allocator.free_inode(handle, live.ino));
-    if !is_refused(live, &deleted) {
+    // A failure after a step's first change has ended the changes.
+    if deleted.is_ok() || handle.writer().transactions.has_stopped() {
         return deleted;
     }
     {

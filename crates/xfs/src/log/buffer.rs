@@ -14,7 +14,7 @@ use super::target::Target;
 use super::transactions::Item;
 use crate::error::{Verdict, corrupt};
 use crate::format::buffer_kind::BufferKind;
-use crate::format::{Daddr, crc};
+use crate::format::{Daddr, Superblock, crc};
 
 const STRUCTURE: &str = "logged buffer";
 
@@ -56,6 +56,17 @@ pub(super) struct BufferItem<'a> {
     sectors: u32,
     daddr: Daddr,
     map: &'a [u8],
+}
+
+/// What a buffer is to a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// A whole block, or none of a directory.
+    Whole,
+    /// A part of a block.
+    Part,
+    /// A part of a block, or a whole one of extended attributes.
+    Either,
 }
 
 /// What came of a change.
@@ -111,6 +122,24 @@ impl<'a> BufferItem<'a> {
         !self.has_inodes() && parts <= MAX_MAP_WORDS * 32 && (0..parts).all(logged)
     }
 
+    /// Whether it is a part of a directory block.
+    pub(super) fn role(&self, superblock: &Superblock) -> Role {
+        let geometry = superblock.geometry();
+        let bytes = u64::from(self.sectors) * SECTOR as u64;
+        let whole = u64::from(geometry.dir_block_bytes());
+        match BufferKind::of_flags(self.flags) {
+            _ if bytes >= whole || self.has_inodes() || !superblock.features().has_crc() => Role::Whole,
+            BufferKind::DIR_BLOCK
+            | BufferKind::DIR_DATA
+            | BufferKind::DIR_FREE
+            | BufferKind::DIR_LEAF1
+            | BufferKind::DIR_LEAFN => Role::Part,
+            BufferKind::DA_NODE if bytes == u64::from(geometry.block_bytes()) => Role::Either,
+            BufferKind::DA_NODE => Role::Part,
+            _ => Role::Whole,
+        }
+    }
+
     /// Makes the change.
     ///
     /// # Errors
@@ -142,7 +171,14 @@ impl<'a> BufferItem<'a> {
                 bytes[at..at + part.len()].copy_from_slice(part);
             }
             let kind = BufferKind::of_flags(self.flags);
-            target.seal_later(self.daddr, self.sectors * SECTOR as u32, kind)?;
+            let is_sealed = match self.role(&superblock) {
+                Role::Whole => true,
+                Role::Part => false,
+                Role::Either => sealing::is_at(&bytes, self.daddr, *superblock.meta_uuid().as_bytes()),
+            };
+            if is_sealed {
+                target.seal_later(self.daddr, self.sectors * SECTOR as u32, kind)?;
+            }
             if self.daddr == Daddr(0) {
                 target.reload_superblock(&bytes, kind)?;
             }

@@ -49,6 +49,11 @@ const FORK_V2: usize = 100;
 /// The wrapping counter of flushes of version 4 starts over after it.
 const MAX_FLUSHES: u16 = 0xFFFF;
 
+/// Where a logged core has the mode, its bits for the kind, and those of a directory.
+const MODE: usize = 2;
+const MODE_KIND: u16 = 0o170_000;
+const MODE_DIRECTORY: u16 = 0o040_000;
+
 /// An inode's description.
 struct InodeItem<'a> {
     item: Item<'a>,
@@ -101,6 +106,12 @@ pub(super) fn replay(
         target.write(daddr.byte() + at, &inode)?;
     }
     Ok(outcome)
+}
+
+/// The number of the inode that an item changes, if that is a directory.
+pub(super) fn directory(item: Item<'_>) -> Option<Ino> {
+    let is_directory = item.region(1).is_some_and(|core| le16(core, MODE) & MODE_KIND == MODE_DIRECTORY);
+    InodeItem::of(item).ok().filter(|_| is_directory).map(|logged| logged.ino)
 }
 
 impl<'a> InodeItem<'a> {

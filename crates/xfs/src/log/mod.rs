@@ -10,6 +10,7 @@
 //! | [`transactions`] | transactions, put together from records |
 //! | [`replay`] | the two passes over them |
 //! | [`buffer`], [`inode`], [`icreate`] | changes by kind |
+//! | [`parts`] | directory blocks that are logged in several buffers |
 //! | [`cancelled`] | buffers that were freed |
 //! | [`intents`] | work that was interrupted |
 //! | [`remap`] | changes of files' maps among it, carried out |
@@ -29,6 +30,7 @@
 //!   these;
 //! - interrupted work: 64 MiB;
 //! - freed buffers: 4 million, 256 MiB;
+//! - parts of directory blocks, and the directories that the log names beside them: 1 million each, 64 MiB;
 //! - the buffers of one position: 1 million, 64 MiB;
 //! - changes in memory: 64 MiB, and the index of those in a temporary file: 256 MiB;
 //! - unlinked inodes: 1 million, 16 MiB;
@@ -52,6 +54,7 @@ mod icreate;
 mod inode;
 mod intents;
 mod items;
+mod parts;
 mod record;
 mod remap;
 mod replay;

@@ -3,15 +3,17 @@
 //! The first collects what was freed later on, and refuses unknown items before anything is changed. It also finds out
 //! whether each buffer is logged as a whole, which decides the position that buffers get: see `target`. The second makes
 //! the changes. Within a transaction buffers come first, for inodes may lie in them; then inodes and intents in their
-//! order; then the pointers between unlinked inodes; what was freed comes last.
+//! order; then the pointers between unlinked inodes; what was freed comes last. Directory blocks that lie in several extents are
+//! sealed at the end: see `parts`.
 
 use undercroft_vfs::{Error, Result};
 
 use super::area::LogArea;
-use super::buffer::{self, BufferItem};
+use super::buffer::{self, BufferItem, Role};
 use super::cancelled::Cancelled;
 use super::ends::{LogEnds, damaged};
 use super::intents::{IntentKind, Intents};
+use super::parts::Parts;
 use super::record::Checksum;
 use super::report::Recovery;
 use super::target::Target;
@@ -87,12 +89,15 @@ impl<'a> Change<'a> {
 /// `Corrupt`, `Unsupported`, `Io`; the target is not to be used then.
 pub(super) fn replay(area: &LogArea, ends: LogEnds, target: &mut Target) -> Result<Recovery> {
     let mut cancelled = Cancelled::default();
-    let mut all_whole = true;
+    let (mut all_whole, mut has_parts) = (true, false);
     each_transaction(area, ends, |transaction| {
         for item in transaction.items() {
             match Change::of(item)? {
                 Change::Buffer(buffer) if buffer.is_cancelled() => cancelled.add(buffer.key())?,
-                Change::Buffer(buffer) => all_whole &= buffer.is_whole(),
+                Change::Buffer(buffer) => {
+                    all_whole &= buffer.is_whole();
+                    has_parts |= buffer.role(&target.superblock) != Role::Whole;
+                }
                 _ => {}
             }
         }
@@ -103,6 +108,7 @@ pub(super) fn replay(area: &LogArea, ends: LogEnds, target: &mut Target) -> Resu
     }
     let mut recovery = Recovery::default();
     let mut intents = Intents::default();
+    let mut parts = Parts::default();
     let unfinished_transactions = each_transaction(area, ends, |transaction| {
         recovery.transactions += 1;
         let lsn = transaction.lsn();
@@ -117,15 +123,23 @@ pub(super) fn replay(area: &LogArea, ends: LogEnds, target: &mut Target) -> Resu
                 Change::Buffer(buffer) if buffer.is_cancelled() => cancelled.pass(buffer.key()),
                 Change::Buffer(buffer) if cancelled.holds(buffer.key()) => recovery.freed += 1,
                 Change::Buffer(buffer) => match buffer.replay(target, lsn)? {
-                    buffer::Outcome::Replayed => recovery.buffers += 1,
+                    buffer::Outcome::Replayed => {
+                        recovery.buffers += 1;
+                        parts.note(&buffer, &target.superblock)?;
+                    }
                     buffer::Outcome::Newer => recovery.newer += 1,
                     buffer::Outcome::Quota => recovery.quota = true,
                 },
-                Change::Inode(item) => match inode::replay(item, target, &cancelled, lsn)? {
-                    inode::Outcome::Replayed => recovery.inodes += 1,
-                    inode::Outcome::Newer => recovery.newer += 1,
-                    inode::Outcome::Freed => recovery.freed += 1,
-                },
+                Change::Inode(item) => {
+                    if let Some(ino) = inode::directory(item).filter(|_| has_parts) {
+                        parts.note_directory(ino)?;
+                    }
+                    match inode::replay(item, target, &cancelled, lsn)? {
+                        inode::Outcome::Replayed => recovery.inodes += 1,
+                        inode::Outcome::Newer => recovery.newer += 1,
+                        inode::Outcome::Freed => recovery.freed += 1,
+                    }
+                }
                 Change::NewInodes(item) => match icreate::replay(item, target, &cancelled)? {
                     true => recovery.chunks += 1,
                     false => recovery.freed += 1,
@@ -138,6 +152,7 @@ pub(super) fn replay(area: &LogArea, ends: LogEnds, target: &mut Target) -> Resu
         Ok(())
     })?;
     target.seal()?;
+    parts.seal(target)?;
     recovery.uncommitted = unfinished_transactions as u64;
     recovery.unfinished = intents.unfinished()?;
     Ok(recovery)

@@ -7,7 +7,7 @@
 use super::format::{Lsn, be16, be32, be64};
 use crate::format::block_header::HeaderKind;
 use crate::format::buffer_kind::BufferKind;
-use crate::format::crc;
+use crate::format::{Daddr, crc};
 
 /// Where a structure has what version 5 added.
 #[derive(Clone, Copy)]
@@ -138,4 +138,28 @@ pub(super) fn seal(kind: BufferKind, bytes: &mut [u8], lsn: Lsn, block_bytes: us
         bytes[at..at + 8].copy_from_slice(&lsn.0.to_be_bytes());
     }
     crc::seal(bytes, places.crc);
+}
+
+/// Whether a buffer is a directory block, or a block of a hash tree, by its content, and its header says that it lies there.
+/// Returns where it has its fields.
+fn directory_places(bytes: &[u8], daddr: Daddr, meta_uuid: [u8; 16]) -> Option<(Places, usize)> {
+    let places = places_by_content(bytes)?;
+    let lsn = [DIR_BLOCK.lsn, DA_BLOCK.lsn].into_iter().flatten().find(|&lsn| places.lsn == Some(lsn))?;
+    // The address lies before the position in both.
+    let is_here = be64(bytes, lsn - 8) == daddr.0 && bytes.get(places.uuid..places.uuid + 16)? == meta_uuid;
+    is_here.then_some((places, lsn))
+}
+
+/// Whether the header of a directory block or of a block of a hash tree has its own address.
+pub(super) fn is_at(bytes: &[u8], daddr: Daddr, meta_uuid: [u8; 16]) -> bool {
+    directory_places(bytes, daddr, meta_uuid).is_some()
+}
+
+/// Seals a directory block that was put together from its parts, without a position. `false`, with nothing changed, if it is
+/// none that lies there.
+pub(super) fn seal_directory_block(bytes: &mut [u8], daddr: Daddr, meta_uuid: [u8; 16]) -> bool {
+    let Some((places, lsn)) = directory_places(bytes, daddr, meta_uuid) else { return false };
+    bytes[lsn..lsn + 8].fill(0);
+    crc::seal(bytes, places.crc);
+    true
 }

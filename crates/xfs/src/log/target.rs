@@ -70,6 +70,11 @@ impl Target {
         }
     }
 
+    /// The device with all that was written so far. What is written later may not show there.
+    pub(super) fn device(&self) -> &Device {
+        &self.device
+    }
+
     /// The device with all that was written, and its layers, the lower first.
     pub(super) fn into_device(self) -> (Device, Vec<Arc<Overlay>>) {
         (self.device, self.below.into_iter().chain([self.layer]).collect())

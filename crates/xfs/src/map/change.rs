@@ -111,7 +111,9 @@ pub(crate) fn remove(
         let piece = piece_to_remove(&records, &here, start, to)?;
         let cuts = piece.file > here.file && piece.end() < here.end();
         records.check_room(u64::from(cuts))?;
-        handle.writer().allocator.check_blocks_in_use(handle, piece.block, piece.count.into())?;
+        let (allocator, count) = (&handle.writer().allocator, u64::from(piece.count));
+        allocator.check_blocks_in_use(handle, piece.block, count)?;
+        allocator.check_owner(handle, piece.block, count, owner(&records, &piece))?;
         check_group(&records, &piece)?;
         records.substitute(Some(here), &rest(&here, piece.file.0, piece.end()))?;
         handle.or_abort(release(&mut records, &piece))?;
@@ -372,26 +374,41 @@ pub(crate) fn add_run(
     Ok((block, extent.count))
 }
 
-/// Enters blocks that are held at `at`, all of them, in a hole of a fork of metadata.
+/// Enters blocks that are held at `at`, all of them, in a hole of a fork of metadata. Where their group has become too full
+/// for its trees to let them go, others are entered, wherever there are any. Returns the runs in which they lie.
 ///
 /// # Errors
-/// As for [`insert`]; as for [`Allocator::take_held`](alloc::Allocator::take_held). Nothing has changed then.
+/// As for [`insert`]; corruption; I/O failure.
 pub(crate) fn add_held(
     handle: &Handle<'_>,
     inode: &mut Inode,
     kind: ForkKind,
     at: FileBlock,
     mut held: alloc::Held,
-) -> Result<FsBlock> {
+) -> Result<Vec<(FsBlock, u32)>> {
     check_count(handle.volume(), inode, kind)?;
     if handle.space() < needed_space(inode, kind, 1) {
         return Err(Error::NoSpace);
     }
-    let count = held.len();
-    let block = handle.writer().allocator.take_held(handle, &mut held, count)?;
-    let extent = Extent { file: at, block, count: count as u32, unwritten: false };
-    handle.or_abort(insert(handle, inode, kind, extent))?;
-    Ok(block)
+    let count = held.len() as u32;
+    match handle.writer().allocator.take_held(handle, &mut held, count.into()) {
+        Ok(block) => {
+            let extent = Extent { file: at, block, count, unwritten: false };
+            handle.or_abort(insert(handle, inode, kind, extent))?;
+            Ok(vec![(block, count)])
+        }
+        Err(Error::NoSpace) => {
+            held.give_to(handle);
+            let (mut runs, mut added) = (Vec::new(), 0);
+            while added < count {
+                let run = add_run(handle, inode, kind, FileBlock(at.0 + u64::from(added)), count - added)?;
+                added += run.1;
+                runs.push(run);
+            }
+            Ok(runs)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// Where a block of a fork of metadata is best: behind the one before it.
@@ -551,8 +568,8 @@ fn release(records: &mut Records<'_, '_>, extent: &Extent) -> Result<()> {
     }
 }
 
-/// Forgets the metadata in an extent, as it was logged: structure by structure. The parts of one that lies in several
-/// extents are forgotten block by block, as they were read; they are never changed in place, so the log has none of them.
+/// Forgets the metadata in an extent, as it was logged: structure by structure, and one that lies in several extents block
+/// by block.
 fn forget(records: &Records<'_, '_>, extent: &Extent) {
     let unit = structure_blocks(records, extent);
     let mut at = extent.file.0;

@@ -17,7 +17,7 @@ use crate::format::extent::{Extent, FILE_BLOCK_END};
 use crate::inode::{ExtentTree, Fork, Found, INCORE_EXTENTS_MAX, IncoreExtents};
 use crate::volume::Volume;
 pub(crate) use records::near_inode;
-pub(crate) use shared::{Sharing, sharing, sharing_in, sharing_in_before};
+pub(crate) use shared::{Sharing, sharing_in, sharing_in_before};
 
 /// What lies under a block of a fork.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

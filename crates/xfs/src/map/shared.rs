@@ -2,10 +2,8 @@
 
 use undercroft_vfs::Result;
 
-use crate::ag::Agf;
 use crate::btree::{Btree, RefcountBt, RefcountRecord};
-use crate::format::{AgBlock, FsBlock};
-use crate::writer::Mounted;
+use crate::format::AgBlock;
 
 /// How the first blocks of a run are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,23 +13,11 @@ pub(crate) struct Sharing {
     pub(crate) count: u32,
 }
 
-/// Whether `block` is shared, and for how many of the `count` blocks from there on, which lie in one group, the same
-/// holds.
+/// Whether the block at `start` is shared, by the tree of its group, and for how many of the `count` blocks from there on the
+/// same holds.
 ///
 /// # Errors
 /// Corruption; I/O failure.
-pub(crate) fn sharing(volume: &Mounted, block: FsBlock, count: u32) -> Result<Sharing> {
-    // While the filesystem takes changes, the allocator knows where the tree begins.
-    if let Ok(writer) = volume.writer() {
-        return writer.allocator.sharing(volume, block, count);
-    }
-    let alone = Sharing { shared: false, count };
-    let Some((ag, start)) = volume.geometry().split(block) else { return Ok(alone) };
-    let Some(tree) = Agf::read(volume, ag)?.reference_counts(volume)? else { return Ok(alone) };
-    sharing_in(&tree, start, count)
-}
-
-/// The same by the tree of the group.
 pub(crate) fn sharing_in(tree: &Btree<'_, RefcountBt>, start: AgBlock, count: u32) -> Result<Sharing> {
     let alone = Sharing { shared: false, count };
     let mut cursor = tree.cursor();

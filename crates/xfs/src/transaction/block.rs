@@ -26,6 +26,8 @@ pub(crate) enum Seal {
     DirBlock,
     /// A data block of a directory.
     DirData,
+    /// A block of a directory block that lies in several extents: the whole was sealed when it was changed.
+    DirPart,
     /// A block of a directory's free space index.
     DirFree,
     /// The only leaf of a directory's hash table.
@@ -53,7 +55,7 @@ impl Seal {
     /// The header that such a block begins with, for kinds that have one header.
     pub(crate) const fn header(self) -> Option<HeaderKind> {
         Some(match self {
-            Self::GroupHeaders | Self::HeadersAndSuperblock | Self::Inodes(_) => return None,
+            Self::GroupHeaders | Self::HeadersAndSuperblock | Self::Inodes(_) | Self::DirPart => return None,
             Self::ShortBtree => HeaderKind::ShortBtree,
             Self::LongBtree => HeaderKind::LongBtree,
             Self::Symlink | Self::AttrRemote => HeaderKind::Remote,

@@ -85,6 +85,7 @@ impl Seal {
             Self::Symlink => BufferKind::SYMLINK,
             Self::DirBlock => BufferKind::DIR_BLOCK,
             Self::DirData => BufferKind::DIR_DATA,
+            Self::DirPart => BufferKind::BYTES,
             Self::DirFree => BufferKind::DIR_FREE,
             Self::DirLeaf1 => BufferKind::DIR_LEAF1,
             Self::DirLeafN => BufferKind::DIR_LEAFN,

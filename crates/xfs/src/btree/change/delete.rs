@@ -36,7 +36,7 @@ impl<K: ChangeKind> Btree<'_, K> {
             return Err(self.corrupt(None, format!("has no record of {key:?}, which is to be deleted")));
         }
         let losses = self.plan_deletion(&path)?;
-        let places = self.hold(path)?;
+        let places = Self::hold(path);
         let deleted = self.lose(handle, space, &places, losses);
         handle.or_abort(deleted)
     }
@@ -62,13 +62,13 @@ impl<K: ChangeKind> Btree<'_, K> {
             let is_left = *n > 0;
             let sibling = if is_left { n - 1 } else { n + 1 };
             let neighbour = self.read_neighbour(parent, sibling, node, is_left)?;
-            let held = Neighbour { held: Held::new(&neighbour, self)?, is_left };
+            let held = Neighbour { held: Held::new(&neighbour), is_left };
             if neighbour.count + left > room {
                 losses.push(Loss::Share(held));
                 break;
             }
             let after = self.read_next(if is_left { node } else { &neighbour })?;
-            let after = after.map(|after| Held::new(&after, self)).transpose()?;
+            let after = after.map(|after| Held::new(&after));
             losses.push(Loss::Join(held, after));
         }
         Ok(losses)

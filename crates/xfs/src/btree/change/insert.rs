@@ -36,7 +36,7 @@ impl<K: ChangeKind> Btree<'_, K> {
         };
         self.check_place(&leaf.node, leaf.n.checked_sub(1), leaf.n, record)?;
         let gains = self.plan_insertion(&path)?;
-        let places = self.hold(path)?;
+        let places = Self::hold(path);
         let mut bytes = vec![0; K::RECORD_BYTES];
         K::pack(record, &mut bytes, self.volume.geometry());
         let taken = self.take_blocks(handle, space, &places, &gains)?;
@@ -80,7 +80,7 @@ impl<K: ChangeKind> Btree<'_, K> {
                     if is_left { n.checked_sub(1) } else { Some(n + 1).filter(|n| *n < parent.count) };
                 let Some(sibling) = sibling else { continue };
                 let neighbour = self.read_neighbour(parent, sibling, node, is_left)?;
-                let held = Held::new(&neighbour, self)?;
+                let held = Held::new(&neighbour);
                 if neighbour.count < room {
                     shares = Some(Neighbour { held, is_left });
                     break;
@@ -94,7 +94,7 @@ impl<K: ChangeKind> Btree<'_, K> {
                 break;
             }
             if after.is_none() {
-                after = self.read_next(node)?.map(|next| Held::new(&next, self)).transpose()?;
+                after = self.read_next(node)?.map(|next| Held::new(&next));
             }
             gains.push(Gain::Split(after));
         }

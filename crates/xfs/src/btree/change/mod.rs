@@ -81,9 +81,8 @@ struct Held {
 }
 
 impl Held {
-    fn new<K: Kind>(node: &Node<K>, tree: &Btree<'_, K>) -> Result<Self> {
-        let block = node.hold(tree.volume)?;
-        Ok(Self { block: node.block.zip(block), level: node.level })
+    fn new<K: Kind>(node: &Node<K>) -> Self {
+        Self { block: node.hold(), level: node.level }
     }
 
     fn at(&self) -> Option<FsBlock> {
@@ -121,7 +120,7 @@ impl<K: ChangeKind> Btree<'_, K> {
             return Err(self.corrupt(None, format!("has no record of {key:?}, which is to change")));
         };
         self.check_place(&leaf.node, leaf.n.checked_sub(1), leaf.n + 1, record)?;
-        let places = self.hold(path)?;
+        let places = Self::hold(path);
         let depth = places.len() - 1;
         let geometry = *self.volume.geometry();
         let n = places[depth].n;
@@ -152,7 +151,7 @@ impl<K: ChangeKind> Btree<'_, K> {
             return Err(self.corrupt(None, format!("has {has} in the place of {before:?}")));
         };
         self.check_place(&leaf.node, leaf.n.checked_sub(1), leaf.n + 1, after)?;
-        let (held, n) = (Held::new(&leaf.node, self)?, leaf.n);
+        let (held, n) = (Held::new(&leaf.node), leaf.n);
         // Versions that the way holds would be copied.
         drop(path);
         self.edit(handle, &held, |mut view| {
@@ -179,9 +178,9 @@ impl<K: ChangeKind> Btree<'_, K> {
         Err(self.corrupt(leaf.block, format!("has a record in the place of {record:?}")))
     }
 
-    /// Holds the blocks of a way.
-    fn hold(&self, path: Vec<Step<K>>) -> Result<Vec<Place>> {
-        path.into_iter().map(|step| Ok(Place { held: Held::new(&step.node, self)?, n: step.n })).collect()
+    /// Holds the blocks of a way, and none of the versions that it has: those would be copied by a change.
+    fn hold(path: Vec<Step<K>>) -> Vec<Place> {
+        path.into_iter().map(|step| Place { held: Held::new(&step.node), n: step.n }).collect()
     }
 
     /// How many entries there is room for in a block, or in the root in a fork.

@@ -191,10 +191,10 @@ impl<K: ChangeKind> TestTree<K> {
         if node.level == 0 {
             return;
         }
-        let held = Held::new(node, tree).unwrap();
+        let held = Held::new(node);
         for n in 0..node.count {
             let child = Node::read(tree, node.child(n, tree).unwrap(), node.level - 1).unwrap();
-            let key = tree.pointer_key(&Held::new(&child, tree).unwrap());
+            let key = tree.pointer_key(&Held::new(&child));
             tree.look(&held, |view| assert_eq!(view.key(n), &key[..K::KEY_BYTES], "key {n}"));
             self.check_below(tree, &child, node.block.is_none() && node.count == 1);
         }

@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use undercroft_vfs::{Error, Result};
 
+use super::pieces;
 use super::plan::Change;
-use crate::format::FileBlock;
+use crate::alloc::Held;
 use crate::format::dinode::ForkFormat;
+use crate::format::{FileBlock, FsBlock};
 use crate::inode::{Fork, ForkKind, Inode};
 use crate::map;
 use crate::transaction::Handle;
@@ -36,25 +38,33 @@ impl Change<'_> {
         let unit = self.layout.dir_block_count();
         for (&at, slot) in &mut self.slots {
             let file = FileBlock(u64::from(at));
-            let (is_placed, is_left) = (slot.is_placed(), slot.is_left());
-            must_store |= is_placed || is_left;
-            if is_left {
+            let is_placed = slot.is_placed();
+            must_store |= is_placed || slot.gone;
+            if slot.gone {
                 slot.old = None;
                 map::change::remove_blocks(handle, inode, ForkKind::Data, file, unit)?;
+                continue;
             }
-            let Some(new) = slot.new.take().filter(|_| !slot.gone) else { continue };
+            let Some(new) = slot.new.take() else { continue };
             if is_placed {
-                let home = match slot.held.take() {
-                    Some(held) => map::change::add_held(handle, inode, ForkKind::Data, file, held)?,
-                    None => map::change::add_block(handle, inode, ForkKind::Data, file)?,
-                };
-                let fill = |bytes: &mut [u8]| bytes.copy_from_slice(&new);
-                handle.make_owned_structure(home, unit, slot.seal, inode.ino.0, fill)?;
-            } else if let Some(home) = slot.home {
-                let block = handle.volume().structure(home, unit)?;
-                // So that the newest version has one holder, and is changed in place.
-                slot.old = None;
-                handle.change_block(&block, slot.seal, |bytes| bytes.copy_from_slice(&new));
+                slot.pieces = enter(handle, inode, file, std::mem::take(&mut slot.held))?;
+            }
+            match slot.pieces[..] {
+                [(home, _)] if is_placed => {
+                    let fill = |bytes: &mut [u8]| bytes.copy_from_slice(&new);
+                    handle.make_owned_structure(home, unit, slot.seal, inode.ino.0, fill)?;
+                }
+                [(home, _)] => {
+                    let block = handle.volume().structure(home, unit)?;
+                    // So that the newest version has one holder, and is changed in place.
+                    slot.old = None;
+                    handle.change_block(&block, slot.seal, |bytes| bytes.copy_from_slice(&new));
+                }
+                _ => {
+                    let old = slot.old.take();
+                    let places = pieces::Places { pieces: &slot.pieces, seal: slot.seal, owner: inode.ino };
+                    places.write(handle, old.as_deref(), new)?;
+                }
             }
         }
         inode.core.size_bytes = self.inode.core.size_bytes;
@@ -74,4 +84,25 @@ impl Change<'_> {
         }
         Ok(())
     }
+}
+
+/// Enters the blocks of a directory block that is added: those that are held for it, or a single one. Returns the runs in
+/// which they lie.
+fn enter(
+    handle: &Handle<'_>,
+    inode: &mut Inode,
+    at: FileBlock,
+    held: Vec<Held>,
+) -> Result<Vec<(FsBlock, u32)>> {
+    if held.is_empty() {
+        return Ok(vec![(map::change::add_block(handle, inode, ForkKind::Data, at)?, 1)]);
+    }
+    let mut runs = Vec::with_capacity(held.len());
+    let mut at = at;
+    for held in held {
+        let count = held.len();
+        runs.append(&mut map::change::add_held(handle, inode, ForkKind::Data, at, held)?);
+        at.0 += count;
+    }
+    Ok(runs)
 }

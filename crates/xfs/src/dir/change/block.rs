@@ -117,7 +117,7 @@ impl Change<'_> {
             .map(|entry| (entry.at, New { name: &entry.name, ino: entry.ino, kind: entry.kind }));
         let entries: Vec<_> = own.into_iter().chain(entries).collect();
         for (at, new) in &entries {
-            items.push((self.hash(new.name), self.address(0, *at)));
+            items.push((self.layout.hash(new.name), self.address(0, *at)));
         }
         items.sort_unstable();
         let mut from = header_bytes(&layout);

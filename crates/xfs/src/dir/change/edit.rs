@@ -10,7 +10,7 @@ use super::plan::{Change, TreeBlock};
 use super::raw;
 use super::short::Short;
 use super::tree::Path;
-use crate::da::{fold_case, hash_name, hash_name_folded};
+use crate::da::fold_case;
 use crate::format::block_header::HeaderKind;
 use crate::inode::Fork;
 use crate::transaction::Seal;
@@ -60,7 +60,7 @@ impl Change<'_> {
         } else if self.find(name)?.is_some() {
             return Err(Error::Exists);
         }
-        let hash = self.hash(name);
+        let hash = self.layout.hash(name);
         if self.form()? == Form::Block {
             if self.block_add(&new, hash)? {
                 return Ok(());
@@ -186,7 +186,7 @@ impl Change<'_> {
 
     fn put_ino(&mut self, block: u32, at: usize, name_bytes: usize, ino: u64, kind: u8) -> Result<()> {
         let seal = if self.form()? == Form::Block { Seal::DirBlock } else { Seal::DirData };
-        let (layout, from) = (self.layout, self.names_at(block));
+        let (layout, from) = (self.layout, self.layout.names_at(block));
         put_target(self.edit(from, seal), &layout, at, name_bytes, ino, kind);
         Ok(())
     }
@@ -204,7 +204,7 @@ impl Change<'_> {
         if self.is_short() {
             return Ok(Form::Short);
         }
-        let root = self.root();
+        let root = self.layout.index_start();
         if !self.is_present(root)? {
             return Ok(Form::Block);
         }
@@ -230,13 +230,9 @@ impl Change<'_> {
         self.inode_changes = true;
     }
 
-    pub(super) fn hash(&self, name: &[u8]) -> u32 {
-        if self.layout.folds_case { hash_name_folded(name) } else { hash_name(name) }
-    }
-
     /// A name of a directory in blocks.
     fn find(&mut self, name: &[u8]) -> Result<Option<Hit>> {
-        let hash = self.hash(name);
+        let hash = self.layout.hash(name);
         match self.form()? {
             Form::Short => Ok(None),
             Form::Block => {
@@ -247,7 +243,7 @@ impl Change<'_> {
                 Ok(self.find_among(&same, name, true)?.map(|(hit, _)| hit))
             }
             Form::Leaf => {
-                let same = self.with_hash(self.root(), hash);
+                let same = self.with_hash(self.layout.index_start(), hash);
                 Ok(self.find_among(&same, name, false)?.map(|(hit, _)| hit))
             }
             Form::Tree => self.tree_find(name, hash),
@@ -273,10 +269,10 @@ impl Change<'_> {
         for &(item, address) in items.iter().filter(|item| item.1 != 0) {
             let (number, at) = Position(u64::from(address)).split(&self.layout);
             let block = u32::try_from(number).unwrap_or(u32::MAX);
-            if block >= self.names_end() || single && block != 0 {
+            if block >= self.layout.names_end() || single && block != 0 {
                 return Err(self.corrupt(None, format!("its index leads to block {block}")));
             }
-            let from = self.names_at(block);
+            let from = self.layout.names_at(block);
             self.load(from, HeaderKind::DirBlock)?;
             let entry = DataBlock::validate(self.bytes(from), &self.layout, number, single);
             let entry = self.checked(from, entry.and_then(|data| data.entry(at)))?;

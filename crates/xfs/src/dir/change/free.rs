@@ -73,17 +73,17 @@ impl Change<'_> {
 
     /// The block of the index of this number.
     fn free_block(&self, index: u32) -> u32 {
-        self.free_start() + index * self.unit()
+        self.layout.free_start() + index * self.unit()
     }
 
     /// The number of a block of the index.
     fn free_index(&self, at: u32) -> u32 {
-        (at - self.free_start()) / self.unit()
+        (at - self.layout.free_start()) / self.unit()
     }
 
     /// Makes the index of a directory that had one leaf.
     pub(super) fn make_free_index(&mut self, bests: &[u16]) -> Result<()> {
-        self.add_free_block(self.free_start())?;
+        self.add_free_block(self.layout.free_start())?;
         for (block, &best) in bests.iter().enumerate() {
             self.set_best(block as u32, best)?;
         }
@@ -128,7 +128,7 @@ impl Change<'_> {
                 }
             }
         }
-        if hole >= self.names_end() { Err(Error::NoSpace) } else { Ok((hole, true)) }
+        if hole >= self.layout.names_end() { Err(Error::NoSpace) } else { Ok((hole, true)) }
     }
 
     /// Notes the largest unused space of a block of names, or that the block is gone.
@@ -171,7 +171,7 @@ impl Change<'_> {
 
     /// What the index has, where it is one block; and which.
     pub(super) fn only_free_block(&mut self) -> Result<Option<(Vec<u16>, u32)>> {
-        let at = self.free_start();
+        let at = self.layout.free_start();
         if self.data_blocks() as usize > self.free_room() || !self.is_present(at)? {
             return Ok(None);
         }

@@ -59,7 +59,7 @@ pub(super) fn room(block_bytes: usize, bests: usize) -> usize {
 impl Change<'_> {
     /// Adds the one leaf, with entries of which none is stale.
     pub(super) fn make_leaf(&mut self, items: &[Item], bests: &[u16]) -> Result<()> {
-        let bytes = self.add_block(self.root(), Seal::DirLeaf1)?;
+        let bytes = self.add_block(self.layout.index_start(), Seal::DirLeaf1)?;
         put16(bytes, 8, usize::from(MAGIC_LEAF_ONE));
         raw::set_leaf_items(bytes, items);
         put_bests(bytes, bests);
@@ -69,7 +69,7 @@ impl Change<'_> {
     /// Adds a name. `false`, with nothing changed, when the leaf has no room.
     pub(super) fn leaf_add(&mut self, new: &New<'_>, hash: u32) -> Result<bool> {
         let (root, len, block_bytes) =
-            (self.root(), self.entry_bytes(new.name.len()), self.dir_block_bytes());
+            (self.layout.index_start(), self.entry_bytes(new.name.len()), self.dir_block_bytes());
         let mut bests = bests(self.bytes(root));
         let place = bests.iter().position(|&best| best != NO_BLOCK && usize::from(best) >= len);
         let hole = || bests.iter().position(|&best| best == NO_BLOCK).unwrap_or(bests.len());
@@ -89,7 +89,7 @@ impl Change<'_> {
             self.add_data_block(block)?;
         }
         let at = self.enter(block, new)?;
-        bests[number] = data::best(self.bytes(self.names_at(block)));
+        bests[number] = data::best(self.bytes(self.layout.names_at(block)));
         let address = self.address(block, at);
         let bytes = self.edit(root, Seal::DirLeaf1);
         if compacts {
@@ -103,11 +103,11 @@ impl Change<'_> {
 
     /// Adds a block of names; the directory ends behind it if it did not before.
     pub(super) fn add_data_block(&mut self, block: u32) -> Result<()> {
-        if block >= self.names_end() {
+        if block >= self.layout.names_end() {
             return Err(Error::NoSpace);
         }
         let layout = self.layout;
-        let bytes = self.add_block(self.names_at(block), Seal::DirData)?;
+        let bytes = self.add_block(self.layout.names_at(block), Seal::DirData)?;
         bytes[..4].copy_from_slice(raw::MAGIC_DATA);
         make_empty(bytes, &layout);
         if block >= self.data_blocks() {
@@ -118,7 +118,7 @@ impl Change<'_> {
 
     /// Enters a name into a block of names that has room for it; returns where.
     pub(super) fn enter(&mut self, block: u32, new: &New<'_>) -> Result<usize> {
-        let from = self.names_at(block);
+        let from = self.layout.names_at(block);
         self.load(from, HeaderKind::DirBlock)?;
         let (layout, home) = (self.layout, self.home(from));
         let entered = enter(self.edit(from, Seal::DirData), &layout, u64::from(block), new);
@@ -129,7 +129,7 @@ impl Change<'_> {
     /// unused space that the block has now.
     pub(super) fn release(&mut self, hit: &Hit) -> Result<u16> {
         let (block, layout) = (hit.block, self.layout);
-        let from = self.names_at(block);
+        let from = self.layout.names_at(block);
         self.load(from, HeaderKind::DirBlock)?;
         let found = DataBlock::validate(self.bytes(from), &layout, u64::from(block), false);
         let mut found = self.checked(from, found.and_then(|data| spaces_beside(&data, hit.at)))?;
@@ -153,7 +153,7 @@ impl Change<'_> {
 
     /// Removes a name.
     pub(super) fn leaf_remove(&mut self, hit: &Hit) -> Result<()> {
-        let root = self.root();
+        let root = self.layout.index_start();
         let best = self.release(hit)?;
         let mut bests = bests(self.bytes(root));
         let Some(slot) = bests.get_mut(hit.block as usize) else {
@@ -174,7 +174,7 @@ impl Change<'_> {
         if self.keeps_blocks || self.data_blocks() != 1 {
             return Ok(());
         }
-        let (root, layout) = (self.root(), self.layout);
+        let (root, layout) = (self.layout.index_start(), self.layout);
         let items = raw::live_items(self.bytes(root));
         self.load(0, HeaderKind::DirBlock)?;
         let free = DataBlock::validate(self.bytes(0), &layout, 0, false).and_then(|data| spaces(&data));
@@ -191,7 +191,7 @@ impl Change<'_> {
 
     /// Makes the leaf one of a tree, and moves what it has at its end to the free index.
     pub(super) fn leaf_to_tree(&mut self) -> Result<()> {
-        let (root, block_bytes) = (self.root(), self.dir_block_bytes());
+        let (root, block_bytes) = (self.layout.index_start(), self.dir_block_bytes());
         let bests = bests(self.bytes(root));
         let bytes = self.edit(root, Seal::DirLeafN);
         put16(bytes, 8, usize::from(MAGIC_LEAF));
@@ -201,7 +201,7 @@ impl Change<'_> {
 
     /// Makes the only leaf of a tree the one leaf again, if it has room for the free index, which is one block.
     pub(super) fn tree_to_leaf(&mut self, bests: &[u16], free_block: u32) -> Result<()> {
-        let (root, block_bytes) = (self.root(), self.dir_block_bytes());
+        let (root, block_bytes) = (self.layout.index_start(), self.dir_block_bytes());
         let items = raw::live_items(self.bytes(root));
         if items.len() > room(block_bytes, bests.len()) {
             return Ok(());

@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `plan` | the directory as it will be: its blocks, read and changed in memory |
 //! | `apply` | making the plan true under a handle |
+//! | `pieces` | blocks that lie in several extents |
 //! | `edit` | names added, removed and led elsewhere, in whichever form |
 //! | `short`, `block`, `leaf`, `tree`, `free` | the forms, and how one becomes another |
 //! | `raw`, `data` | the bytes of the hash index and of blocks of names |
@@ -14,10 +15,9 @@
 //! changed. A plan knows how many blocks it changes, adds and removes: its caller makes sure that the handle has room
 //! for all of that. Then the plan is applied, which is not refused for any reason but failing I/O.
 //!
-//! Only directories of version 5 are changed. A directory block of several filesystem blocks lies together wherever this
-//! program places it, and is one buffer in the cache and in the log. Linux leaves one in several extents where space is
-//! short, and faults when it replays a log that has changed it. Such a block is read as it lies, and gets a new place, in
-//! one piece, when it is changed.
+//! Only directories of version 5 are changed. A directory block of several filesystem blocks is one buffer in the cache and
+//! in the log where it lies together. Where no free space is as long, it gets a place in several extents, as Linux gives it
+//! one: see `pieces`.
 //!
 //! Locks: the directory's `names`, exclusive, from the plan's beginning until it is applied or dropped; under a handle. Its
 //! `fields`, exclusive, while it is applied. Several directories: in the order of their numbers. Those of changes in place:
@@ -32,6 +32,7 @@ mod data;
 mod edit;
 mod free;
 mod leaf;
+mod pieces;
 mod plan;
 mod quick;
 mod raw;

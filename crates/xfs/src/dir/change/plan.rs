@@ -8,17 +8,22 @@ use undercroft_vfs::{Error, Result};
 use super::super::directory::STRUCTURE;
 use super::raw;
 use crate::alloc::Held;
-use crate::da::mapped::{MappedFork, Piece};
-use crate::da::{ForkBlocks, Layout, Links, Node};
+use crate::da::mapped::MappedFork;
+use crate::da::{Layout, Links, Node};
 use crate::dir::leaf::Leaf;
 use crate::error::{Verdict, corrupt_inode};
 use crate::format::block_header::{self, HeaderKind};
-use crate::format::extent::Extent;
 use crate::format::{Daddr, FileBlock, FsBlock};
 use crate::inode::{Fork, ForkKind, Inode, InodeState, STORE_CREDITS};
 use crate::map::{self, Run};
 use crate::transaction::{Handle, Seal};
 use crate::volume::{Blocks, Volume};
+
+/// Of the blocks that a change of the map may change, this part counts again for each further piece of one block.
+const CREDITS_SHARED: u32 = 4;
+
+/// Extents that are entered beside each other and split a leaf of the map's tree once: less than half of the smallest.
+const PIECES_IN_LEAF: u32 = 24;
 
 /// A planned change of one directory's names.
 pub(crate) struct Change<'a> {
@@ -42,8 +47,8 @@ pub(super) struct Slot {
     pub(super) home: Option<FsBlock>,
     /// The parts in which it lies there, one in all but rare cases, with how many blocks each has.
     pub(super) pieces: Vec<(FsBlock, u32)>,
-    /// Space for one that is added and has several blocks.
-    pub(super) held: Option<Held>,
+    /// Space for one that is added and has several blocks: together, or in pieces where the disk has no such run.
+    pub(super) held: Vec<Held>,
     pub(super) seal: Seal,
     /// As it was read. Holds it in the cache until the plan is applied, so that it stays validated.
     pub(super) old: Option<Blocks>,
@@ -61,7 +66,7 @@ impl Slot {
         Self {
             home: None,
             pieces: Vec::new(),
-            held: None,
+            held: Vec::new(),
             seal,
             old: None,
             new: None,
@@ -70,20 +75,20 @@ impl Slot {
         }
     }
 
-    /// Whether it gets a new place: it is added, or it changes and lies in several extents, which the log cannot have as one
-    /// buffer.
+    /// Whether it gets a place.
     pub(super) fn is_placed(&self) -> bool {
-        !self.gone && self.new.is_some() && self.pieces.len() != 1
-    }
-
-    /// Whether it leaves the place that it has.
-    pub(super) fn is_left(&self) -> bool {
-        self.gone || self.is_placed() && self.home.is_some()
+        !self.gone && self.home.is_none()
     }
 
     /// Changes of the directory's map that this takes.
     fn map_changes(&self) -> u32 {
-        u32::from(self.is_placed()) + if self.is_left() { self.pieces.len() as u32 } else { 0 }
+        if self.is_placed() {
+            self.held.len().max(1) as u32
+        } else if self.gone {
+            self.pieces.len() as u32
+        } else {
+            0
+        }
     }
 
     pub(super) fn bytes(&self) -> &[u8] {
@@ -122,14 +127,17 @@ impl<'a> Change<'a> {
 
     /// Blocks that applying the plan changes at most.
     pub(crate) fn credits(&self) -> u32 {
-        let (mut changed, mut mapped) = (STORE_CREDITS, 0);
+        let each = map::change::credits(self.volume, &self.inode, ForkKind::Data);
+        let mut credits = STORE_CREDITS;
         for slot in self.slots.values() {
-            changed += if slot.new.is_some() && !slot.gone { self.unit() } else { 0 };
-            mapped += slot.map_changes();
+            credits += if slot.new.is_some() && !slot.gone { self.unit() } else { 0 };
+            // Pieces of one block change the same headers, and for the most part the same blocks of trees.
+            credits += match slot.map_changes() {
+                0 => 0,
+                changes => each + (changes - 1) * each.div_ceil(CREDITS_SHARED),
+            };
         }
-        let each =
-            if mapped > 0 { map::change::credits(self.volume, &self.inode, ForkKind::Data) } else { 0 };
-        changed.saturating_add(mapped.saturating_mul(each))
+        credits
     }
 
     /// The plan removes no block of the directory, however empty: to remove a block takes space where that cuts an extent in
@@ -141,13 +149,22 @@ impl<'a> Change<'a> {
 
     /// Blocks of free space that applying the plan takes at most, without those that are held together.
     pub(crate) fn space(&self) -> u64 {
-        let changes = self.map_changes();
-        if changes == 0 {
-            return 0;
-        }
         let placed = self.slots.values().filter(|slot| slot.is_placed()).count() as u64;
         let blocks = if self.unit() == 1 { placed } else { 0 };
-        blocks + changes * map::change::needed_space(&self.inode, ForkKind::Data, changes)
+        let each = map::change::needed_space(&self.inode, ForkKind::Data, self.map_changes());
+        if each == 0 {
+            return blocks;
+        }
+        // Each place in the map may need so much, the first of them may make its tree one level higher, and the last one is
+        // refused where it does not find as much as it may need.
+        let places = |slot: &Slot| match slot.map_changes() {
+            0 => 0,
+            changes => 1 + u64::from(changes / PIECES_IN_LEAF),
+        };
+        match self.slots.values().map(places).sum() {
+            0 => blocks,
+            places => blocks + (places + 1) * (each + 1),
+        }
     }
 
     fn map_changes(&self) -> u64 {
@@ -155,7 +172,8 @@ impl<'a> Change<'a> {
     }
 
     /// Reserves for the handle the space that the plan needs beyond `used` blocks, which the rest of the operation takes, and
-    /// holds space for directory blocks of several blocks, each of which lies together.
+    /// holds space for directory blocks of several blocks: each lies together, or in pieces where that cannot be. Then the plan
+    /// may need more [credits](Self::credits) than before.
     ///
     /// # Errors
     /// [`NoSpace`](Error::NoSpace); [`FileTooLarge`](Error::FileTooLarge) for a directory of too many extents. Nothing has
@@ -164,15 +182,14 @@ impl<'a> Change<'a> {
         if self.map_changes() > 0 {
             map::change::check_count(self.volume, &self.inode, ForkKind::Data)?;
         }
-        for (home, count) in self.slots.values().filter(|slot| slot.is_left()).flat_map(|slot| &slot.pieces) {
+        for (home, count) in self.slots.values().filter(|slot| slot.gone).flat_map(|slot| &slot.pieces) {
             map::change::check_removal(handle, *home, u64::from(*count))?;
         }
-        handle.ensure_space(used + self.space())?;
         let unit = self.unit();
         for (&at, slot) in self.slots.iter_mut().filter(|(_, slot)| unit > 1 && slot.is_placed()) {
-            slot.held = Some(hold(handle, &self.inode, at, unit)?);
+            slot.held = hold(handle, &self.inode, at, unit)?;
         }
-        Ok(())
+        handle.ensure_space(used + self.space())
     }
 
     /// Whether the directory is in its inode.
@@ -180,35 +197,9 @@ impl<'a> Change<'a> {
         matches!(self.inode.data, Fork::Local(_))
     }
 
-    /// Filesystem blocks in a directory block. Blocks of the fork are counted in filesystem blocks, and so are those that
-    /// the tree leads to; blocks of names are numbered one by one.
+    /// Filesystem blocks in a directory block.
     pub(super) fn unit(&self) -> u32 {
         self.layout.dir_block_count()
-    }
-
-    /// The block of the fork at which the block of names of this number begins.
-    pub(super) fn names_at(&self, number: u32) -> u32 {
-        number.saturating_mul(self.unit())
-    }
-
-    /// More blocks of names than a directory can have.
-    pub(super) fn names_end(&self) -> u32 {
-        self.root() / self.unit()
-    }
-
-    /// Whether a block of the tree other than its root may be there.
-    pub(super) fn is_below_root(&self, at: u32) -> bool {
-        at > self.root() && at < self.free_start() && at.is_multiple_of(self.unit())
-    }
-
-    /// The block of the fork at which the hash index begins: the root of its tree.
-    pub(super) fn root(&self) -> u32 {
-        ((32_u64 << 30) / self.layout.block_bytes as u64) as u32
-    }
-
-    /// The block of the fork at which the free index begins.
-    pub(super) fn free_start(&self) -> u32 {
-        self.root() * 2
     }
 
     pub(super) fn dir_block_bytes(&self) -> usize {
@@ -218,7 +209,7 @@ impl<'a> Change<'a> {
     /// How many blocks the directory's entries have, with holes.
     pub(super) fn data_blocks(&self) -> u32 {
         let blocks = self.inode.core.size_bytes / self.dir_block_bytes() as u64;
-        u32::try_from(blocks).unwrap_or(u32::MAX).min(self.names_end())
+        u32::try_from(blocks).unwrap_or(u32::MAX).min(self.layout.names_end())
     }
 
     pub(super) fn set_data_blocks(&mut self, blocks: u32) {
@@ -273,7 +264,7 @@ impl<'a> Change<'a> {
     /// How many blocks of names the directory has, with holes, without those from number `before` on.
     pub(super) fn end_before(&self, before: u32) -> Result<u32> {
         let unit = self.unit();
-        let mut at = self.names_at(before);
+        let mut at = self.layout.names_at(before);
         while let Some(block) = at.checked_sub(unit) {
             if self.is_present(block)? {
                 return Ok(at / unit);
@@ -298,30 +289,12 @@ impl<'a> Change<'a> {
             return if slot.gone { Err(self.missing(at)) } else { Ok(()) };
         }
         let unit = self.unit();
-        let mut pieces = Vec::with_capacity(1);
-        let mut end = u64::from(at);
-        while end < u64::from(at) + u64::from(unit) {
-            let Run::Extent(extent) = self.run(end as u32)? else { return Err(self.missing(at)) };
-            pieces.push(extent);
-            end = extent.end().max(end + 1);
-        }
-        let last = u64::from(at) + u64::from(unit);
-        let part = |piece: &Extent| {
-            let from = piece.file.0.max(u64::from(at));
-            (piece.block_of(from), (piece.end().min(last) - from) as u32)
-        };
-        let parts = pieces.iter().map(part).collect();
-        let map = |from: FileBlock| {
-            let here = pieces.iter().find(|piece| piece.file <= from && from.0 < piece.end());
-            let home = here.map(|piece| piece.block_of(from.0));
-            Ok(Piece { len: here.map_or(1, |piece| piece.end() - from.0), home })
-        };
-        let fork = MappedFork { volume: self.volume, owner: self.inode.ino, structure: STRUCTURE, map };
-        let Some(block) = fork.read(at, unit, kind)? else { return Err(self.missing(at)) };
+        let fork = MappedFork::of(self.volume, self.inode.ino, STRUCTURE, &self.inode.data);
+        let Some(pieces) = fork.pieces(at, unit)? else { return Err(self.missing(at)) };
+        let Some(block) = fork.read_pieces(at, &pieces, kind)? else { return Err(self.missing(at)) };
         let slot = Slot {
             home: Some(block.home),
-            pieces: parts,
-            seal: Seal::DirData,
+            pieces,
             old: Some(block.bytes),
             is_validated: false,
             ..Slot::added(Seal::DirData)
@@ -440,11 +413,23 @@ impl<'a> Change<'a> {
     }
 }
 
-/// Holds space for a directory block of several blocks.
-pub(super) fn hold(handle: &Handle<'_>, inode: &Inode, at: u32, unit: u32) -> Result<Held> {
+/// Holds space for a directory block of several blocks: all of them together where there is such a run, which is read and
+/// logged as one buffer; else in as few pieces as free space allows.
+fn hold(handle: &Handle<'_>, inode: &Inode, at: u32, unit: u32) -> Result<Vec<Held>> {
     let volume = handle.volume();
+    let allocator = &handle.writer().allocator;
     let goal = map::change::goal(volume, inode, ForkKind::Data, FileBlock(u64::from(at)))?;
-    handle.writer().allocator.hold_together(volume, goal, unit)
+    match allocator.hold_together(handle, goal, unit) {
+        Err(Error::NoSpace) => {}
+        held => return Ok(vec![held?]),
+    }
+    let (mut held, mut left) = (Vec::new(), u64::from(unit));
+    while left > 0 {
+        let piece = allocator.hold(volume, goal, left)?;
+        left = left.saturating_sub(piece.len().max(1));
+        held.push(piece);
+    }
+    Ok(held)
 }
 
 /// What a block of the hash tree is.

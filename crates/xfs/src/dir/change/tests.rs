@@ -180,7 +180,7 @@ impl World {
     /// The level of the root of the hash tree.
     fn level(&self) -> u16 {
         let mut change = Change::begin(&self.dir, 0).unwrap();
-        let root = change.root();
+        let root = change.layout.index_start();
         match change.load_tree(root).unwrap() {
             TreeBlock::Node(level) => level,
             _ => 0,

@@ -53,7 +53,7 @@ impl Change<'_> {
 
     /// The leaf in which a hash comes first, if it is anywhere.
     fn descend(&mut self, hash: u32) -> Result<Path> {
-        let root = self.root();
+        let root = self.layout.index_start();
         self.descend_from(Path { nodes: Vec::new(), leaf: root }, |change, at| {
             raw::place_of(change.bytes(at), hash).min(raw::count(change.bytes(at)) - 1)
         })
@@ -90,7 +90,7 @@ impl Change<'_> {
             let place = choose(self, at);
             path.nodes.push((at, place));
             path.leaf = raw::item(self.bytes(at), place).1;
-            if !self.is_below_root(path.leaf) {
+            if !self.layout.is_below_root(path.leaf) {
                 return Err(self.corrupt(self.home(at), format!("leads to block {}", path.leaf)));
             }
         }
@@ -103,7 +103,7 @@ impl Change<'_> {
             if place + 1 < raw::count(self.bytes(node)) {
                 nodes.push((node, place + 1));
                 let leaf = raw::item(self.bytes(node), place + 1).1;
-                if !self.is_below_root(leaf) {
+                if !self.layout.is_below_root(leaf) {
                     return Err(self.corrupt(self.home(node), format!("leads to block {leaf}")));
                 }
                 return self.descend_from(Path { nodes, leaf }, |_, _| 0).map(Some);
@@ -147,7 +147,7 @@ impl Change<'_> {
             self.add_data_block(block)?;
         }
         let at = self.enter(block, new)?;
-        self.set_best(block, data::best(self.bytes(self.names_at(block))))?;
+        self.set_best(block, data::best(self.bytes(self.layout.names_at(block))))?;
         let item = (hash, self.address(block, at));
         let room = self.tree_room();
         if raw::insert(self.edit(path.leaf, Seal::DirLeafN), item, room) {
@@ -215,7 +215,7 @@ impl Change<'_> {
 
     /// Adds a block of the tree behind another one of the same kind.
     fn add_beside(&mut self, at: u32, items: &[Item], seal: Seal) -> Result<u32> {
-        let added = self.first_unused(self.root(), self.free_start())?;
+        let added = self.first_unused(self.layout.index_start(), self.layout.free_start())?;
         let old = self.bytes(at);
         let (next, _) = raw::links(old);
         let (magic, level) = (raw::get16(old, 8), raw::get16(old, 58));
@@ -238,7 +238,7 @@ impl Change<'_> {
     }
 
     fn check_sibling(&self, at: u32) -> Result<()> {
-        if !self.is_below_root(at) {
+        if !self.layout.is_below_root(at) {
             return Err(self.corrupt(None, format!("a block of its tree has {at} beside it")));
         }
         Ok(())
@@ -250,7 +250,7 @@ impl Change<'_> {
         if height >= LEVEL_MAX {
             return Err(Error::NoSpace);
         }
-        let root = self.root();
+        let root = self.layout.index_start();
         let seal = if height == 0 { Seal::DirLeafN } else { Seal::DaNode };
         let items = raw::items(self.bytes(root));
         let first = self.add_beside(root, &items, seal)?;
@@ -278,7 +278,7 @@ impl Change<'_> {
             return self.update_hashes(&path, 0);
         }
         self.shrink(&path)?;
-        if self.load_tree(self.root())? == TreeBlock::Leaf
+        if self.load_tree(self.layout.index_start())? == TreeBlock::Leaf
             && let Some((bests, free_block)) = self.only_free_block()?
         {
             self.tree_to_leaf(&bests, free_block)?;
@@ -386,7 +386,7 @@ impl Change<'_> {
 
     /// A root with one block below takes over what that has.
     fn shrink_root(&mut self) -> Result<()> {
-        let root = self.root();
+        let root = self.layout.index_start();
         while let TreeBlock::Node(level) = self.load_tree(root)? {
             if raw::count(self.bytes(root)) != 1 {
                 break;

@@ -5,10 +5,12 @@ use undercroft_vfs::{Extent, Mapping, Result};
 
 use super::stretch::{State, Stretch};
 use super::{Live, block_bits, end_block};
+use crate::ag::Agf;
 use crate::error::corrupt_inode;
 use crate::format::{FileBlock, FsBlock};
 use crate::inode::Inode;
-use crate::map::{self, Run};
+use crate::map::{self, Run, Sharing, sharing_in};
+use crate::writer::Mounted;
 
 /// As the vfs has it.
 pub(super) fn in_bytes(stretch: &Stretch, live: &Live) -> Result<Extent> {
@@ -29,9 +31,12 @@ pub(super) fn in_bytes(stretch: &Stretch, live: &Live) -> Result<Extent> {
     Ok(Extent { start: bytes(stretch.start), len: bytes(stretch.end) - bytes(stretch.start), mapping })
 }
 
-/// A written stretch as the cache keeps it.
-fn cached(written: &Stretch) -> CachedExtent {
-    CachedExtent { start: written.start, end: written.end, home: written.home.0 }
+/// Caches a written stretch, in which `block` lies, by where it lies on the device in blocks.
+fn keep(live: &Live, written: &Stretch, block: u64, file_end: u64) {
+    if let Some(home) = live.volume.geometry().linear(written.home) {
+        let extent = CachedExtent { start: written.start, end: written.end, home };
+        live.content.extents.keep(extent, block, file_end);
+    }
 }
 
 /// Looks a block up with the fields held, and caches what was found.
@@ -58,13 +63,13 @@ pub(super) fn lookup(live: &Live, inode: &Inode, block: u64) -> Result<Stretch> 
     }
     let within = Stretch { end: whole.end.min(file_end), ..whole };
     if !inode.core.may_share_blocks() {
-        live.content.extents.keep(cached(&within), block, file_end);
+        keep(live, &within, block, file_end);
         return Ok(within);
     }
     let left = (within.end - block) as u32;
     // Reading a file does not depend on the tree of reference counts: where that cannot be read, blocks count as
     // shared.
-    let sharing = map::sharing(&live.volume, within.home_of(block), left);
+    let sharing = sharing(&live.volume, within.home_of(block), left);
     let (is_shared, count) = sharing.map_or((true, left), |sharing| (sharing.shared, sharing.count));
     let state = if is_shared { State::Shared } else { State::Written };
     let part = Stretch {
@@ -74,7 +79,20 @@ pub(super) fn lookup(live: &Live, inode: &Inode, block: u64) -> Result<Stretch> 
         home: within.home_of(block),
     };
     if !is_shared {
-        live.content.extents.keep(cached(&part), block, file_end);
+        keep(live, &part, block, file_end);
     }
     Ok(part)
+}
+
+/// Whether `block` is shared, and for how many of the `count` blocks from there on, which lie in one group, the same
+/// holds.
+fn sharing(volume: &Mounted, block: FsBlock, count: u32) -> Result<Sharing> {
+    // While the filesystem takes changes, the allocator knows where the tree begins.
+    if let Ok(writer) = volume.writer() {
+        return writer.allocator.sharing(volume, block, count);
+    }
+    let alone = Sharing { shared: false, count };
+    let Some((ag, start)) = volume.geometry().split(block) else { return Ok(alone) };
+    let Some(tree) = Agf::read(volume, ag)?.reference_counts(volume)? else { return Ok(alone) };
+    sharing_in(&tree, start, count)
 }

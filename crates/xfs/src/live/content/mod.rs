@@ -49,11 +49,9 @@ mod write;
 
 use undercroft_diskfs::in_use::CachedExtent;
 use undercroft_sync::atomic::Ordering;
-use undercroft_vfs::{Error, Extent, FileType, Result};
+use undercroft_vfs::{Error, Extent, FileType, Mapping, Result};
 
-use self::stretch::{State, Stretch};
 use super::Live;
-use crate::format::FsBlock;
 use crate::inode::Inode;
 use crate::transaction::Handle;
 
@@ -86,8 +84,8 @@ pub(super) fn map(live: &Live, offset: u64) -> Result<Extent> {
     if let Some(CachedExtent { start, end, home }) = live.content.extents.find(block, file_end)
         && block < file_end
     {
-        let (end, home) = (end.min(file_end), FsBlock(home));
-        return look::in_bytes(&Stretch { start, end, state: State::Written, home }, live);
+        let len = (end.min(file_end) - start) << bits;
+        return Ok(Extent { start: start << bits, len, mapping: Mapping::Device { offset: home << bits } });
     }
     let inode = &*live.fields.read();
     check_kind(inode)?;
@@ -96,13 +94,12 @@ pub(super) fn map(live: &Live, offset: u64) -> Result<Extent> {
 
 /// Where these bytes lie on the device, if the extent cache has them and they lie within the size.
 pub(super) fn written_at(live: &Live, offset: u64, len: u64) -> Option<u64> {
-    let size = size(live);
+    let (size, bits) = (size(live), block_bits(live));
     if offset.checked_add(len)? > size {
         return None;
     }
-    let (home, skip) =
-        live.content.extents.find_bytes(offset, len, end_block(live, size), block_bits(live))?;
-    live.volume.geometry().byte(FsBlock(home))?.checked_add(skip)
+    let (home, skip) = live.content.extents.find_bytes(offset, len, blocks_of(size, bits), bits)?;
+    (home << bits).checked_add(skip)
 }
 
 /// Refuses an inode without content of its own.
@@ -121,8 +118,12 @@ fn block_bits(live: &Live) -> u32 {
 
 /// The first block behind a size.
 fn end_block(live: &Live, size: u64) -> u64 {
-    let bits = block_bits(live);
-    (size >> bits) + u64::from(size & ((1 << bits) - 1) != 0)
+    blocks_of(size, block_bits(live))
+}
+
+/// Blocks of `1 << bits` bytes that a size takes.
+const fn blocks_of(size: u64, bits: u32) -> u64 {
+    (size >> bits) + (size & ((1 << bits) - 1) != 0) as u64
 }
 
 /// Notes a change of content: sets times, and stores the fields under a handle, with a new size perhaps.

@@ -1,6 +1,7 @@
 //! A name added to a directory with an index of its own, or removed from it: in the one leaf or in a leaf of the tree, in a
 //! block of names, and in the free index. Threads that change different leaves and blocks of names do so at the same time.
 
+use undercroft_sync::MutexGuard;
 use undercroft_vfs::{Error, FileType, Ino, Result};
 
 use super::super::super::data::{DataBlock, header_bytes};
@@ -74,14 +75,9 @@ impl Quick<'_> {
         give: GiveNumber<'_>,
         touch: Touch<'_>,
     ) -> Result<bool> {
-        let hash = self.hash();
-        let Some(leaf) = self.find_leaf(fork, hash)? else { return Ok(false) };
+        let hash = self.layout.hash(self.name);
         let locks = &self.handle.writer().directory_blocks;
-        let leaf_lock = locks.leaf(leaf.home);
-        let look = self.look(&leaf, hash)?;
-        if look.may_go_on {
-            return Ok(false);
-        }
+        let Some((leaf_lock, leaf, look)) = self.open_leaf(fork, hash)? else { return Ok(false) };
         if self.find(fork, &look)?.is_some() {
             return Err(Error::Exists);
         }
@@ -89,11 +85,11 @@ impl Quick<'_> {
             return Ok(false);
         }
         // The block of names, and its lock.
-        let candidates = self.candidates(fork, &leaf)?;
+        let (candidates, free) = self.candidates(fork, &leaf)?;
         let mut chosen = None;
         for wait in [false, true] {
             for &number in candidates.iter().flatten() {
-                let (home, block) = self.block(fork, self.names_at(number), HeaderKind::DirBlock)?;
+                let (home, block) = self.block(fork, self.layout.names_at(number), HeaderKind::DirBlock)?;
                 let lock = if wait { Some(locks.data(home)) } else { locks.try_data(home) };
                 let Some(lock) = lock else { continue };
                 if self.validated(home, self.has_space(&block, number))? {
@@ -106,7 +102,6 @@ impl Quick<'_> {
             }
         }
         let Some((number, home, block, data_lock)) = chosen else { return Ok(false) };
-        let free = if leaf.is_only { None } else { self.free_block(fork, number)? };
         if free.is_none() && !leaf.is_only {
             return Ok(false);
         }
@@ -134,14 +129,9 @@ impl Quick<'_> {
     }
 
     pub(super) fn remove_indexed(&self, fork: &Fork, ino: Ino, touch: Touch<'_>) -> Result<bool> {
-        let hash = self.hash();
-        let Some(leaf) = self.find_leaf(fork, hash)? else { return Ok(false) };
+        let hash = self.layout.hash(self.name);
         let locks = &self.handle.writer().directory_blocks;
-        let leaf_lock = locks.leaf(leaf.home);
-        let look = self.look(&leaf, hash)?;
-        if look.may_go_on {
-            return Ok(false);
-        }
+        let Some((leaf_lock, leaf, look)) = self.open_leaf(fork, hash)? else { return Ok(false) };
         let hit = self.find(fork, &look)?.filter(|hit| hit.found.ino == ino.0).ok_or(Error::NotFound)?;
         // A leaf that is less than half full may be joined, and a directory of few names may get a smaller form.
         let stays = if leaf.is_only {
@@ -180,14 +170,23 @@ impl Quick<'_> {
         Ok(true)
     }
 
+    /// The leaf that has all entries with a hash, if there are any, its lock held, and what a look at it tells. `None` where
+    /// that needs a plan.
+    fn open_leaf(&self, fork: &Fork, hash: u32) -> Result<Option<(MutexGuard<'_, ()>, FoundLeaf, Look)>> {
+        let Some(leaf) = self.find_leaf(fork, hash)? else { return Ok(None) };
+        let lock = self.handle.writer().directory_blocks.leaf(leaf.home);
+        let look = self.look(&leaf, hash)?;
+        Ok((!look.may_go_on).then_some((lock, leaf, look)))
+    }
+
     /// The leaf in which a hash comes first, if it is anywhere. `None` where the leaf would end with a new hash, which the
     /// nodes above it would have to learn.
     fn find_leaf(&self, fork: &Fork, hash: u32) -> Result<Option<FoundLeaf>> {
-        let mut at = self.root();
+        let mut at = self.layout.index_start();
         let mut above: Option<u16> = None;
         for _ in 0..=LEVEL_MAX {
             let (home, block) = self.block(fork, at, HeaderKind::DaBlock)?;
-            let is_root = at == self.root();
+            let is_root = at == self.layout.index_start();
             let next = {
                 let guard = block.lock();
                 let bytes = guard.buffer();
@@ -224,8 +223,7 @@ impl Quick<'_> {
                 Ok(is_only) => return Ok(Some(FoundLeaf { home, block, is_only, is_root })),
                 Err((_, None)) => return Ok(None),
                 Err((level, Some(child))) => {
-                    let unit = self.layout.dir_block_count();
-                    if child <= self.root() || child >= self.free_start() || !child.is_multiple_of(unit) {
+                    if !self.layout.is_below_root(child) {
                         return Err(self.corrupt(Some(home), format!("leads to block {child}")));
                     }
                     (above, at) = (Some(level), child);
@@ -278,7 +276,7 @@ impl Quick<'_> {
         let mut folded = None;
         for &(item, address) in look.same.iter().filter(|(_, address)| *address != 0) {
             let (number, at) = self.place(address)?;
-            let (home, block) = self.block(fork, self.names_at(number), HeaderKind::DirBlock)?;
+            let (home, block) = self.block(fork, self.layout.names_at(number), HeaderKind::DirBlock)?;
             let found = {
                 let guard = block.lock();
                 DataBlock::validate(guard.buffer(), &self.layout, u64::from(number), false)
@@ -295,8 +293,13 @@ impl Quick<'_> {
         Ok(folded)
     }
 
-    /// Blocks of names that have room for the name, by the index.
-    fn candidates(&self, fork: &Fork, leaf: &FoundLeaf) -> Result<[Option<u32>; CANDIDATES]> {
+    /// Blocks of names that have room for the name, by the index, and the block of the free index that knows them if the
+    /// directory has such blocks.
+    fn candidates(
+        &self,
+        fork: &Fork,
+        leaf: &FoundLeaf,
+    ) -> Result<([Option<u32>; CANDIDATES], Option<FreeBlock>)> {
         let len = self.entry_bytes();
         let mut found = [None; CANDIDATES];
         let fits = |best: &[u8]| {
@@ -310,10 +313,10 @@ impl Quick<'_> {
             for (slot, (block, _)) in found.iter_mut().zip(with_room) {
                 *slot = u32::try_from(block).ok();
             }
-            return Ok(found);
+            return Ok((found, None));
         }
         let blocks = self.dir.fields.read().core.size_bytes / self.layout.dir_block_bytes as u64;
-        let end = u32::try_from(blocks).unwrap_or(u32::MAX).min(self.names_end());
+        let end = u32::try_from(blocks).unwrap_or(u32::MAX).min(self.layout.names_end());
         let room = free::room(&self.layout);
         // Names that come one after another go into the block that was added last. Blocks of the free index before one that
         // knows of room are not looked at: a large directory has many.
@@ -327,11 +330,12 @@ impl Quick<'_> {
             for (slot, (place, _)) in found.iter_mut().zip(first.into_iter().chain(more)) {
                 *slot = u32::try_from(index as usize * room + place).ok();
             }
+            drop(guard);
             if found[0].is_some() {
-                break;
+                return Ok((found, Some(free)));
             }
         }
-        Ok(found)
+        Ok((found, None))
     }
 
     /// Whether a block of names, whose lock is held, has room for the name where its header says so.
@@ -354,11 +358,10 @@ impl Quick<'_> {
     /// The block of the free index that knows a block of names.
     fn free_block(&self, fork: &Fork, number: u32) -> Result<Option<FreeBlock>> {
         let index = number / free::room(&self.layout) as u32;
-        let at = self.free_start() + index * self.layout.dir_block_count();
-        if self.home(fork, at)?.is_none() {
+        let at = self.layout.free_start() + index * self.layout.dir_block_count();
+        let Some((home, block)) = self.block_if_there(fork, at, HeaderKind::DirBlock)? else {
             return Ok(None);
-        }
-        let (home, block) = self.block(fork, at, HeaderKind::DirBlock)?;
+        };
         let valid = free::validate(block.lock().buffer(), &self.layout, index);
         let valid = self.validated(home, valid)?;
         Ok(Some(FreeBlock { block, valid }))

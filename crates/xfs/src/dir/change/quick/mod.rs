@@ -41,11 +41,11 @@ use super::super::directory::STRUCTURE;
 use super::super::entry::{Position, entry_bytes};
 use super::data::{Space, note_best, put_space};
 use super::edit::is_same_folded;
-use crate::da::{Layout, hash_name, hash_name_folded};
+use crate::da::Layout;
 use crate::error::{Verdict, corrupt_inode};
 use crate::format::block_header::{self, HeaderKind};
 use crate::format::{FileBlock, FsBlock};
-use crate::inode::{Fork, Inode, InodeState};
+use crate::inode::{self, Fork, Inode, InodeState};
 use crate::map::{self, Run};
 use crate::transaction::{Block, Handle};
 use crate::volume::{Validated, Volume};
@@ -69,6 +69,7 @@ pub(crate) fn add(
     touch: Touch<'_>,
 ) -> Result<bool> {
     let Some(quick) = Quick::new(dir, handle, name) else { return Ok(false) };
+    let _inode = quick.inode_block()?;
     let added = quick.in_form(|quick, form| match form {
         Form::Short => quick.add_short(kind, number, touch),
         Form::Single(fork) => quick.add_single(fork, kind, number, touch),
@@ -77,7 +78,7 @@ pub(crate) fn add(
     or_planned(added)
 }
 
-/// What cannot be done in place is planned: a plan gives blocks in several extents another place.
+/// What cannot be done in place is planned: blocks that lie in several extents are changed by a plan.
 fn or_planned(outcome: Result<bool>) -> Result<bool> {
     match outcome {
         Err(Error::Unsupported(_)) => Ok(false),
@@ -97,6 +98,7 @@ pub(crate) fn remove(
     touch: Touch<'_>,
 ) -> Result<bool> {
     let Some(quick) = Quick::new(dir, handle, name) else { return Ok(false) };
+    let _inode = quick.inode_block()?;
     let removed = quick.in_form(|quick, form| match form {
         Form::Short => quick.remove_short(ino, touch),
         Form::Single(fork) => quick.remove_single(fork, ino, touch),
@@ -161,31 +163,7 @@ impl<'a> Quick<'a> {
     }
 
     fn has_index(&self, fork: &Fork) -> Result<bool> {
-        Ok(self.home(fork, self.root())?.is_some())
-    }
-
-    /// The block of the fork at which the hash index begins.
-    fn root(&self) -> u32 {
-        ((32_u64 << 30) / self.layout.block_bytes as u64) as u32
-    }
-
-    /// The block of the fork at which the free index begins.
-    fn free_start(&self) -> u32 {
-        self.root() * 2
-    }
-
-    /// The block of the fork at which the block of names of this number begins.
-    fn names_at(&self, number: u32) -> u32 {
-        number.saturating_mul(self.layout.dir_block_count())
-    }
-
-    /// More blocks of names than a directory can have.
-    fn names_end(&self) -> u32 {
-        self.root() / self.layout.dir_block_count()
-    }
-
-    fn hash(&self) -> u32 {
-        if self.layout.folds_case { hash_name_folded(self.name) } else { hash_name(self.name) }
+        Ok(self.home(fork, self.layout.index_start())?.is_some())
     }
 
     fn entry_bytes(&self) -> usize {
@@ -213,9 +191,13 @@ impl<'a> Quick<'a> {
 
     /// A block that must be there, with its header verified.
     fn block(&self, fork: &Fork, at: u32, kind: HeaderKind) -> Result<(FsBlock, Block)> {
-        let Some(home) = self.home(fork, at)? else {
-            return Err(self.corrupt(None, format!("its index leads to block {at}, which is not there")));
-        };
+        self.block_if_there(fork, at, kind)?
+            .ok_or_else(|| self.corrupt(None, format!("its index leads to block {at}, which is not there")))
+    }
+
+    /// A block, if it is there, with its header verified.
+    fn block_if_there(&self, fork: &Fork, at: u32, kind: HeaderKind) -> Result<Option<(FsBlock, Block)>> {
+        let Some(home) = self.home(fork, at)? else { return Ok(None) };
         let block = self.volume.structure(home, self.layout.dir_block_count())?;
         let validated = if kind == HeaderKind::DaBlock { Validated::DaBlock } else { Validated::DirBlock };
         let verdict = {
@@ -229,7 +211,7 @@ impl<'a> Quick<'a> {
                 })
         };
         self.validated(home, verdict)?;
-        Ok((home, block))
+        Ok(Some((home, block)))
     }
 
     /// The name, if the entry at `at` of a block of names is it.
@@ -244,9 +226,15 @@ impl<'a> Quick<'a> {
     fn place(&self, address: u32) -> Result<(u32, usize)> {
         let (number, at) = Position(u64::from(address)).split(&self.layout);
         match u32::try_from(number) {
-            Ok(number) if number < self.names_end() => Ok((number, at)),
+            Ok(number) if number < self.layout.names_end() => Ok((number, at)),
             _ => Err(self.corrupt(None, format!("its index leads to block {number}"))),
         }
+    }
+
+    /// The block that holds the inode, in the cache as long as the result is: it is changed last, when reading must not fail
+    /// any more.
+    fn inode_block(&self) -> Result<Block> {
+        self.volume.block(inode::place(self.volume, self.dir.ino)?.0)
     }
 
     /// Stores the inode if that is due.

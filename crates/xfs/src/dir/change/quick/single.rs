@@ -42,7 +42,7 @@ impl Quick<'_> {
         touch: Touch<'_>,
     ) -> Result<bool> {
         let (home, block) = self.block(fork, 0, HeaderKind::DirBlock)?;
-        let hash = self.hash();
+        let hash = self.layout.hash(self.name);
         let planned = {
             let guard = block.lock();
             self.plan_entering(guard.buffer(), hash)
@@ -108,7 +108,7 @@ impl Quick<'_> {
     pub(super) fn remove_single(&self, fork: &Fork, ino: Ino, touch: Touch<'_>) -> Result<bool> {
         let (home, block) = self.block(fork, 0, HeaderKind::DirBlock)?;
         let room = self.dir.fields.read().core.data_fork.len();
-        let hash = self.hash();
+        let hash = self.layout.hash(self.name);
         let planned = {
             let guard = block.lock();
             let plan = || -> Verdict<_> {

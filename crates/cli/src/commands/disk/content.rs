@@ -1,0 +1,207 @@
+//! What goes into a partition: filesystems with files, swap space, the bytes of a file.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use undercroft_block::{Device, copy};
+use undercroft_disk::Error;
+use undercroft_disk::definition::{ContentFormat, SourceDefinition};
+use undercroft_disk::fat::{FatOptions, make_fat};
+use undercroft_disk::sources::{Below, Directories, OneFile};
+use undercroft_disk::swap::make_swap;
+use undercroft_ext4 as ext4;
+use undercroft_populate::{DirectorySource, EntryPath, FillOptions, Source, TarSource, archive_in, fill};
+use undercroft_vfs::{self as vfs, Timestamp};
+use undercroft_xfs as xfs;
+
+use super::parts::Part;
+use crate::exit::Kind;
+use crate::failure::Failure;
+use crate::image::writing::Writing;
+use crate::image::{self, Use};
+use crate::plan::ImageSpec;
+use crate::text::bar::Bar;
+use crate::text::names::safe;
+
+/// Bytes of the labels of ext2, ext3 and ext4, XFS, swap space and FAT.
+const LABEL_BYTES: [(ContentFormat, usize); 6] = [
+    (ContentFormat::Ext2, 16),
+    (ContentFormat::Ext3, 16),
+    (ContentFormat::Ext4, 16),
+    (ContentFormat::Xfs, 12),
+    (ContentFormat::Swap, 16),
+    (ContentFormat::Vfat, 11),
+];
+
+/// Makes the content of a partition on a device, which reads as zeroes if `is_zeroed`. It lies at `start_bytes` of its disk.
+pub(super) fn make(
+    part: &Part<'_>,
+    device: &Device,
+    start_bytes: u64,
+    is_zeroed: bool,
+) -> Result<(), Failure> {
+    if let Some(blocks) = &part.definition.blocks {
+        return copy_blocks(part, blocks, device, is_zeroed);
+    }
+    let label = label(part);
+    match part.definition.format {
+        None => Ok(()),
+        Some(ContentFormat::Swap) => {
+            make_swap(&**device, label.as_deref().unwrap_or_default(), part.content_id)
+                .map_err(|error| failure(part, &error))
+        }
+        Some(ContentFormat::Vfat) => {
+            if !is_zeroed {
+                let zeroed = device.write_zeroes(0, device.size_bytes());
+                zeroed.map_err(|error| failure(part, &error.into()))?;
+            }
+            let [a, b, c, d, ..] = *part.content_id.as_bytes();
+            let options = FatOptions {
+                label,
+                volume_id: u32::from_be_bytes([a, b, c, d]),
+                time: part.time,
+                start_bytes,
+            };
+            make_fat(&**device, &mut sources(part)?, &options).map_err(|error| failure(part, &error))
+        }
+        Some(format) => make_filesystem(part, format, label, device, is_zeroed),
+    }
+}
+
+/// The label that is said, or the partition's name where that can be one.
+fn label(part: &Part<'_>) -> Option<String> {
+    let format = part.definition.format?;
+    let most = LABEL_BYTES.iter().find(|(known, _)| *known == format).map_or(0, |&(_, most)| most);
+    let is_fit = |name: &&String| {
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+        name.len() <= most && (format != ContentFormat::Vfat || name.bytes().all(is_plain))
+    };
+    part.definition.label.clone().or_else(|| part.definition.name.as_ref().filter(is_fit).cloned())
+}
+
+fn copy_blocks(part: &Part<'_>, blocks: &Path, device: &Device, is_zeroed: bool) -> Result<(), Failure> {
+    let from = image::locate(&ImageSpec::parse(blocks.as_os_str())?)?;
+    let bar = Bar::new();
+    let all = from.device.size_bytes();
+    let copied = copy(&*from.device, &**device, is_zeroed, &mut |at| bar.show("copying", at, all));
+    copied.map_err(|error| failure(part, &error.into()))?;
+    from.close()
+}
+
+fn make_filesystem(
+    part: &Part<'_>,
+    format: ContentFormat,
+    label: Option<String>,
+    device: &Device,
+    is_zeroed: bool,
+) -> Result<(), Failure> {
+    let label = label.unwrap_or_default().into_bytes();
+    let time = Some(Timestamp { seconds: part.time, nanoseconds: 0 });
+    let family = match format {
+        ContentFormat::Ext2 => ext4::Family::Ext2,
+        ContentFormat::Ext3 => ext4::Family::Ext3,
+        _ => ext4::Family::Ext4,
+    };
+    let uuid = Some(part.content_id);
+    let made = if format == ContentFormat::Xfs {
+        let options = xfs::MkfsOptions {
+            label,
+            uuid,
+            time,
+            device_is_zeroed: is_zeroed,
+            overwrite: true,
+            ..xfs::MkfsOptions::default()
+        };
+        xfs::mkfs(&**device, &options).map(drop)
+    } else {
+        let options = ext4::MkfsOptions {
+            label,
+            uuid,
+            hash_seed: Some(part.hash_seed),
+            time,
+            device_is_zeroed: is_zeroed,
+            overwrite: true,
+            ..ext4::MkfsOptions::new(family)
+        };
+        ext4::mkfs(&**device, &options).map(drop)
+    };
+    made.map_err(|error| part.failed(Kind::of_mkfs(&error), &error))?;
+    let mut sources = sources(part)?;
+    if sources.is_empty() {
+        return Ok(());
+    }
+    let how = Use::Write(Writing::default());
+    let opened = image::open_filesystem(Device::clone(device), None, None, &part.shown, how)?;
+    let filled = fill(&opened.vfs, &mut sources, &FillOptions::default());
+    let closed = opened.close(|error| part.failed(Kind::of(error), error));
+    filled.map_err(|error| fill_failure(part, &error))?;
+    closed
+}
+
+/// The least size of a filesystem with its files.
+pub(super) fn least_filesystem(part: &Part<'_>) -> Result<u64, Failure> {
+    Err(part
+        .failed(Kind::Unsupported, &"least sizes are found for vfat and raw")
+        .advise("say how large it is to be"))
+}
+
+/// Everything that is put into a partition, in order. Directories that are to be there come first: what sources say of them
+/// counts.
+pub(super) fn sources(part: &Part<'_>) -> Result<Vec<Box<dyn Source>>, Failure> {
+    let mut all: Vec<Box<dyn Source>> = Vec::new();
+    let entry_path = |path: &str| {
+        EntryPath::new(path.as_bytes()).map_err(|error| part.failed(Kind::Usage, &format!("{path}: {error}")))
+    };
+    if !part.definition.directories.is_empty() {
+        let paths = part.definition.directories.iter().map(|path| entry_path(path));
+        let time = Timestamp { seconds: part.time, nanoseconds: 0 };
+        all.push(Box::new(Directories::new(paths.collect::<Result<_, _>>()?, time)));
+    }
+    for SourceDefinition { from, to } in &part.definition.sources {
+        let to = to.as_deref().map(&entry_path).transpose()?;
+        all.push(open_source(from, to)?);
+    }
+    Ok(all)
+}
+
+fn open_source(from: &Path, to: Option<EntryPath>) -> Result<Box<dyn Source>, Failure> {
+    let shown = safe(from.as_os_str().as_bytes());
+    let found = std::fs::metadata(from).map_err(|error| Failure::host(&shown, &error))?;
+    if found.is_dir() {
+        let source = DirectorySource::open(from, []).map_err(|error| Failure::of(Kind::Host, &error))?;
+        return Ok(match to {
+            Some(base) if !base.is_root() => Box::new(Below::new(base, Box::new(source))),
+            _ => Box::new(source),
+        });
+    }
+    match to {
+        // A file that is named with its place is that file, and no archive.
+        Some(to) => Ok(Box::new(OneFile::new(from, to))),
+        None => {
+            let file = std::fs::File::open(from).map_err(|error| Failure::host(&shown, &error))?;
+            let archive = archive_in(file).map_err(|error| Failure::host(&shown, &error))?;
+            Ok(Box::new(TarSource::new(shown, archive)))
+        }
+    }
+}
+
+/// A failure of a part of a disk.
+pub(super) fn failure(part: &Part<'_>, error: &Error) -> Failure {
+    let kind = match error {
+        Error::Device(_) => Kind::Io,
+        Error::Source(_) | Error::Refused(_) => Kind::Host,
+    };
+    part.failed(kind, error)
+}
+
+fn fill_failure(part: &Part<'_>, error: &undercroft_populate::Error) -> Failure {
+    use undercroft_populate::Error as Populate;
+    let kind = match error {
+        Populate::Filesystem { error: vfs::Error::NoSpace, .. } => {
+            return part.failed(Kind::Host, error).advise("make the partition larger");
+        }
+        Populate::Filesystem { error, .. } => Kind::of(error),
+        _ => Kind::Host,
+    };
+    part.failed(kind, error)
+}

@@ -1,0 +1,192 @@
+//! `disk create`: a disk with partitions and what is in them.
+//!
+//! Sizes are decided first, then each partition is filled in its place, and the table is written last.
+
+use std::env;
+use std::fs;
+use std::io;
+use std::os::unix::fs::FileTypeExt;
+use std::sync::Arc;
+
+use undercroft_block::partition::{NewPartition, Scheme, TableEditor};
+use undercroft_block::{Device, ImageFormat, PartitionDevice};
+use undercroft_disk::definition::ContentFormat;
+use undercroft_disk::layout::{self, Size};
+use undercroft_ext4::MkfsError;
+use uuid::Uuid;
+
+use super::compress::Compressor;
+use super::output::NewImage;
+use super::parts::{ALIGN_BYTES, Ids, Part, least_sizes, no_room};
+use super::{content, list};
+use crate::exit::Kind;
+use crate::failure::Failure;
+use crate::image;
+use crate::plan::{CreatePlan, Format};
+
+/// What is read at once for standard output, in bytes.
+const PIECE_BYTES: usize = 1 << 20;
+
+pub(super) fn run(plan: &CreatePlan, format: Format) -> Result<(), Failure> {
+    let ids = Ids::new(plan.seed.clone());
+    let parts = (1..).zip(&plan.partitions).map(|(place, definition)| {
+        Part::of(definition, place, plan.scheme, plan.architecture.as_deref(), &ids)
+    });
+    let parts: Vec<Part<'_>> = parts.collect::<Result<_, _>>()?;
+    if plan.sector_bytes != 512
+        && let Some(part) = parts.iter().find(|part| part.definition.format == Some(ContentFormat::Vfat))
+    {
+        return Err(part.failed(Kind::Unsupported, &"FAT is made for sectors of 512 bytes"));
+    }
+    let sizes: Vec<Size> = parts.iter().map(Part::size).collect::<Result<_, _>>()?;
+    if plan.to_stdout {
+        return to_stdout(plan, &ids, &parts, &sizes);
+    }
+    let is_device = fs::metadata(&plan.image.path).is_ok_and(|found| found.file_type().is_block_device());
+    if is_device || plan.image.array.is_some() {
+        on_device(plan, &ids, &parts, &sizes)?;
+    } else {
+        let disk_bytes = disk_size(plan, &parts, &sizes)?;
+        // What cannot be laid out is refused before a file is made.
+        let (editor, places) = lay_out(plan, &ids, &parts, &sizes, disk_bytes)?;
+        let new = NewImage::make(&plan.image.path, disk_bytes, plan.format, plan.force)?;
+        let device = new.open()?;
+        fill(&parts, &places, &editor, &device, true)?;
+        drop(device);
+        new.finish()?;
+    }
+    if plan.quiet { Ok(()) } else { list(&plan.image, format) }
+}
+
+/// The size that is said, or the least.
+fn disk_size(plan: &CreatePlan, parts: &[Part<'_>], sizes: &[Size]) -> Result<u64, Failure> {
+    if let Some(size) = plan.size_bytes {
+        return Ok(size);
+    }
+    let sizes = least_sizes(parts, sizes)?;
+    let end = layout::least_end(&sizes, ALIGN_BYTES, ALIGN_BYTES).map_err(|error| no_room(&error))?;
+    // The backup of a GPT.
+    Ok(if plan.scheme == Scheme::Gpt { end.saturating_add(ALIGN_BYTES) } else { end })
+}
+
+/// The table, with all partitions at their places.
+fn lay_out(
+    plan: &CreatePlan,
+    ids: &Ids,
+    parts: &[Part<'_>],
+    sizes: &[Size],
+    disk_bytes: u64,
+) -> Result<(TableEditor, Vec<std::ops::Range<u64>>), Failure> {
+    let refused = |error: &dyn std::error::Error| Failure::of(Kind::Usage, error);
+    let mut editor = match plan.scheme {
+        Scheme::Mbr => {
+            let signature = signature(plan, ids)?;
+            TableEditor::new_mbr(disk_bytes, plan.sector_bytes, signature)
+        }
+        _ => {
+            let id = match &plan.id {
+                Some(typed) => Uuid::parse_str(typed)
+                    .map_err(|_| Failure::new(Kind::Usage, format!("{typed:?} is no UUID for a disk")))?,
+                None => ids.uuid("disk")?,
+            };
+            TableEditor::new_gpt(disk_bytes, plan.sector_bytes, id)
+        }
+    }
+    .map_err(|error| refused(&error))?;
+    let room = editor.table().usable.clone();
+    let places = layout::place(sizes, room, ALIGN_BYTES).map_err(|error| no_room(&error))?;
+    for (part, place) in parts.iter().zip(&places) {
+        let new = new_partition(part, place, plan.scheme);
+        editor.add(&new).map_err(|error| part.failed(Kind::Usage, &error))?;
+    }
+    Ok((editor, places))
+}
+
+fn signature(plan: &CreatePlan, ids: &Ids) -> Result<u32, Failure> {
+    let Some(typed) = &plan.id else {
+        let [a, b, c, d, ..] = *ids.uuid("disk")?.as_bytes();
+        return Ok(u32::from_be_bytes([a, b, c, d]));
+    };
+    u32::from_str_radix(typed.strip_prefix("0x").unwrap_or(typed), 16).map_err(|_| {
+        Failure::new(Kind::Usage, format!("{typed:?} is no signature of an MBR, as in 1234abcd"))
+    })
+}
+
+/// A partition as the table takes it.
+pub(super) fn new_partition(part: &Part<'_>, place: &std::ops::Range<u64>, scheme: Scheme) -> NewPartition {
+    NewPartition {
+        number: part.definition.number,
+        start_bytes: place.start,
+        size_bytes: place.end - place.start,
+        kind: part.kind,
+        label: part.definition.name.clone().filter(|_| scheme == Scheme::Gpt),
+        id: part.id,
+        attributes: part.definition.attributes,
+        bootable: part.definition.bootable,
+    }
+}
+
+/// Fills all partitions and writes the table.
+fn fill(
+    parts: &[Part<'_>],
+    places: &[std::ops::Range<u64>],
+    editor: &TableEditor,
+    device: &Device,
+    is_zeroed: bool,
+) -> Result<(), Failure> {
+    for (part, place) in parts.iter().zip(places) {
+        let window = window(device, place)?;
+        content::make(part, &window, place.start, is_zeroed)?;
+    }
+    editor.write(&**device).map_err(|error| Failure::of(Kind::Io, &error))
+}
+
+/// A partition's place on a disk.
+pub(super) fn window(device: &Device, place: &std::ops::Range<u64>) -> Result<Device, Failure> {
+    let window = PartitionDevice::new(Device::clone(device), place.start, place.end - place.start);
+    Ok(Arc::new(window.map_err(|error| Failure::of(Kind::Io, &error))?))
+}
+
+/// Makes the disk on a block device or an array, which is as large as it is.
+fn on_device(plan: &CreatePlan, ids: &Ids, parts: &[Part<'_>], sizes: &[Size]) -> Result<(), Failure> {
+    let target = image::open_to_overwrite(&plan.image)?;
+    if !plan.force
+        && let Some(what) = image::what_is_on(&target.device)?
+    {
+        let present = MkfsError::Present { device: target.device.name(), what };
+        return Err(Failure::of(Kind::of_mkfs(&present), &present).advise("`--force` overwrites it"));
+    }
+    let room = target.device.size_bytes();
+    if plan.size_bytes.is_some_and(|size| size > room) {
+        return Err(Failure::new(Kind::Usage, format!("{} has {room} bytes", plan.image.shown()))
+            .advise("leave `--size` off"));
+    }
+    let (editor, places) = lay_out(plan, ids, parts, sizes, plan.size_bytes.unwrap_or(room))?;
+    let failed = |error: undercroft_block::Error| Failure::of(Kind::Io, &error);
+    // What is left of an older table would be found.
+    let device = &target.device;
+    device.write_zeroes(0, ALIGN_BYTES.min(room)).map_err(failed)?;
+    device.write_zeroes(room.saturating_sub(ALIGN_BYTES), ALIGN_BYTES.min(room)).map_err(failed)?;
+    fill(parts, &places, &editor, device, false)?;
+    target.close()
+}
+
+/// Makes the disk in a temporary file and writes it to standard output.
+fn to_stdout(plan: &CreatePlan, ids: &Ids, parts: &[Part<'_>], sizes: &[Size]) -> Result<(), Failure> {
+    let disk_bytes = disk_size(plan, parts, sizes)?;
+    let (editor, places) = lay_out(plan, ids, parts, sizes, disk_bytes)?;
+    let name = format!("undercroft-disk-{}", std::process::id());
+    let new = NewImage::make(&env::temp_dir().join(name), disk_bytes, Some(ImageFormat::Raw), false)?;
+    let device = new.open()?;
+    fill(parts, &places, &editor, &device, true)?;
+    let mut out = Compressor::new(io::stdout().lock(), plan.compress)?;
+    let mut buf = vec![0; PIECE_BYTES];
+    let mut at = 0;
+    while at < disk_bytes {
+        let len = (disk_bytes - at).min(buf.len() as u64) as usize;
+        device.read_at(at, &mut buf[..len]).map_err(|error| Failure::of(Kind::Io, &error))?;
+        out.write_all(&buf[..len])?;
+        at += len as u64;
+    }
+    Ok(out.finish()?)
+}

@@ -1,0 +1,431 @@
+//! Partitioned disks, as a user makes them, judged by Linux's own tools.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::Command;
+
+use crate::support::{PROGRAM, Run, run, tool, undercroft};
+
+/// A directory with what goes into a disk: `boot`, `tree`, and `tree.tar` of it.
+fn sources() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    fs::create_dir_all(path("boot/EFI/BOOT")).unwrap();
+    fs::create_dir_all(path("tree/etc")).unwrap();
+    fs::write(path("boot/EFI/BOOT/BOOTX64.EFI"), vec![7; 300_000]).unwrap();
+    fs::write(path("boot/EFI/a name of more than eight.conf"), "title\n").unwrap();
+    fs::write(path("tree/etc/hostname"), "here\n").unwrap();
+    fs::write(path("tree/large"), vec![9; 5_000_000]).unwrap();
+    std::os::unix::fs::symlink("hostname", path("tree/etc/link")).unwrap();
+    tool("tar --owner=7 --group=8 -cf tree.tar -C tree .", dir.path());
+    dir
+}
+
+/// The program, in a directory, with a fixed time.
+fn within(dir: &Path, args: &str) -> Run {
+    run(Command::new(PROGRAM).args(args.split(' ')).current_dir(dir).env("SOURCE_DATE_EPOCH", "1700000000"))
+}
+
+fn output_of(command: &str, dir: &Path) -> String {
+    let output = Command::new("sh").args(["-c", command]).current_dir(dir).output().unwrap();
+    assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn check_gpt(image: &str, dir: &Path) {
+    let verdict = output_of(&format!("sgdisk -v {image}"), dir);
+    assert!(verdict.contains("No problems found"), "{verdict}");
+    let verdict = output_of(&format!("sfdisk --verify {image}"), dir);
+    assert!(verdict.contains("No errors detected"), "{verdict}");
+}
+
+const PARTS: &str =
+    "esp=vfat:64M:boot root=ext4:100M:tree.tar data=xfs:320M:tree swap=swap:16M tar=raw:tree.tar";
+
+#[test]
+fn a_disk_of_every_kind_is_found_good_by_linuxs_tools() {
+    let sources = sources();
+    let dir = sources.path();
+    within(dir, &format!("disk create disk.img {PARTS}")).succeeded();
+    check_gpt("disk.img", dir);
+    let dump = output_of("sfdisk -d disk.img", dir);
+    for (name, kind) in [
+        ("esp", "C12A7328-F81F-11D2-BA4B-00A0C93EC93B"),
+        ("data", "0FC63DAF-8483-4772-8E79-3D69D8477DE4"),
+        ("swap", "0657FD6D-A4AB-43C4-84E5-0933C84B4F4F"),
+    ] {
+        let line = dump.lines().find(|line| line.contains(&format!("name=\"{name}\""))).unwrap();
+        assert!(line.contains(kind), "{line}");
+    }
+    for part in ["esp", "root", "data", "swap", "tar"] {
+        within(dir, &format!("disk extract disk.img?part={part} {part}.img")).succeeded();
+    }
+    let found = output_of("fsck.vfat -nv esp.img && e2fsck -fn root.img && xfs_repair -n data.img 2>&1", dir);
+    assert!(found.contains("esp.img: "), "{found}");
+    let listed = output_of("mdir -b -/ -i esp.img ::", dir);
+    assert!(listed.contains("::/EFI/a name of more than eight.conf"), "{listed}");
+    output_of("mcopy -i esp.img ::EFI/BOOT/BOOTX64.EFI copy && cmp copy boot/EFI/BOOT/BOOTX64.EFI", dir);
+    let swap = output_of("swaplabel swap.img; blkid -p -o value -s TYPE swap.img esp.img", dir);
+    assert!(swap.contains("LABEL: swap") && swap.contains("swap\nvfat"), "{swap}");
+    output_of("cmp -n $(stat -c %s tree.tar) tar.img tree.tar", dir);
+    let owner = within(dir, "stat --json disk.img?part=root /etc/hostname").json();
+    assert_eq!((&owner["uid"], &owner["gid"]), (&7.into(), &8.into()));
+    assert_eq!(within(dir, "cat disk.img?part=data /etc/link").text(), "here\n");
+}
+
+#[test]
+fn a_seed_and_a_time_make_the_same_tables_and_fat() {
+    let sources = sources();
+    let dir = sources.path();
+    let parts = "esp=vfat:64M:boot swap=swap:16M tar=raw:tree.tar root=ext4:20M";
+    for image in ["a.img", "b.img"] {
+        within(dir, &format!("disk create -q {image} --seed one {parts}")).succeeded();
+    }
+    output_of("cmp a.img b.img", dir);
+    within(dir, &format!("disk create -q c.img --seed two {parts}")).succeeded();
+    let same = Command::new("cmp").args(["-s", "a.img", "c.img"]).current_dir(dir).status().unwrap();
+    assert!(!same.success());
+}
+
+#[test]
+fn an_mbr_is_found_good_and_takes_four_partitions() {
+    let sources = sources();
+    let dir = sources.path();
+    let parts = "boot=vfat:40M:boot root=ext4:50M:tree swap=swap:8M";
+    within(dir, &format!("disk create disk.img --table mbr --id 1234abcd {parts}")).succeeded();
+    let verdict = output_of("sfdisk --verify disk.img; sfdisk -d disk.img", dir);
+    assert!(verdict.contains("No errors detected") && verdict.contains("label-id: 0x1234abcd"), "{verdict}");
+    for kind in ["type=c", "type=83", "type=82"] {
+        assert!(verdict.contains(kind), "{verdict}");
+    }
+    within(dir, "disk resize disk.img 200M").succeeded();
+    within(dir, "disk add disk.img home=ext4:20M").succeeded();
+    let full = within(dir, "disk add disk.img more=ext4:20M").failed(2);
+    assert!(full.contains("an MBR has four partitions"), "{full}");
+    assert_eq!(within(dir, "disk list --json disk.img").json()["partitions"].as_array().unwrap().len(), 4);
+}
+
+#[test]
+fn a_disk_grows_with_its_last_filesystem_and_shrinks_to_it() {
+    let sources = sources();
+    let dir = sources.path();
+    for image in ["disk.img", "disk.qcow2"] {
+        for format in ["ext4:50M:tree", "xfs:320M:tree"] {
+            within(dir, &format!("disk create {image} --force swap=swap:16M root={format}")).succeeded();
+            within(dir, &format!("disk resize {image} 1G --grow")).succeeded();
+            within(dir, &format!("image copy {image} raw.img --force")).succeeded();
+            assert_eq!(fs::metadata(dir.join("raw.img")).unwrap().len(), 1 << 30);
+            check_gpt("raw.img", dir);
+            within(dir, "disk extract --force raw.img?part=root root.img").succeeded();
+            assert_eq!(fs::metadata(dir.join("root.img")).unwrap().len(), (1 << 30) - (18 << 20));
+            let check = if format.starts_with("ext4") { "e2fsck -fn" } else { "xfs_repair -n" };
+            output_of(&format!("{check} root.img 2>&1"), dir);
+            assert_eq!(within(dir, &format!("cat {image}?part=root /etc/hostname")).text(), "here\n");
+        }
+    }
+    output_of("qemu-img check disk.qcow2", dir);
+    within(dir, "disk create small.img root=ext4:50M").succeeded();
+    within(dir, "disk resize small.img 200M").succeeded();
+    within(dir, "disk resize small.img 52M").succeeded();
+    check_gpt("small.img", dir);
+    let refused = within(dir, "disk resize small.img 51M").failed(2);
+    assert!(refused.contains("partition 1 ends at byte 53477376"), "{refused}");
+    assert_eq!(fs::metadata(dir.join("small.img")).unwrap().len(), 52 << 20);
+}
+
+#[test]
+fn a_disk_that_was_made_larger_by_other_means_gets_its_backup_back() {
+    let dir = tempfile::tempdir().unwrap();
+    within(dir.path(), "disk create disk.img root=ext4:20M").succeeded();
+    output_of("truncate -s 100M disk.img", dir.path());
+    within(dir.path(), "disk resize disk.img").succeeded();
+    check_gpt("disk.img", dir.path());
+    within(dir.path(), "disk add disk.img home=ext4:rest").succeeded();
+    check_gpt("disk.img", dir.path());
+    within(dir.path(), "disk extract disk.img?part=home home.img").succeeded();
+    output_of("e2fsck -fn home.img", dir.path());
+}
+
+#[test]
+fn a_damaged_table_is_not_changed() {
+    let dir = tempfile::tempdir().unwrap();
+    within(dir.path(), "disk create disk.img root=ext4:20M home=ext4:5M").succeeded();
+    let image = dir.path().join("disk.img");
+    let mut bytes = fs::read(&image).unwrap();
+    bytes[512 + 60] ^= 1;
+    fs::write(&image, &bytes).unwrap();
+    for args in ["disk add disk.img more=ext4:1M", "disk resize disk.img 100M"] {
+        let refused = within(dir.path(), args).failed(5);
+        assert!(refused.contains("the backup was used"), "{refused}");
+    }
+    assert!(fs::read(&image).unwrap() == bytes);
+    // Overlapping partitions, by a table that is otherwise good.
+    output_of(
+        "sfdisk -q --no-reread --force disk.img <<E\nlabel: gpt\nstart=2048,size=2048\nstart=8192,size=2048\nE",
+        dir.path(),
+    );
+    let mut bytes = fs::read(&image).unwrap();
+    let place = bytes.windows(8).position(|window| window == b"EFI PART").unwrap();
+    assert_eq!(place, 512);
+    bytes[1024 + 128 + 32..1024 + 128 + 40].copy_from_slice(&3000_u64.to_le_bytes());
+    let sum = crc32(&bytes[1024..1024 + 128 * 128]);
+    bytes[512 + 88..512 + 92].copy_from_slice(&sum.to_le_bytes());
+    bytes[512 + 16..512 + 20].fill(0);
+    let sum = crc32(&bytes[512..512 + 92]);
+    bytes[512 + 16..512 + 20].copy_from_slice(&sum.to_le_bytes());
+    fs::write(&image, &bytes).unwrap();
+    let refused = within(dir.path(), "disk add disk.img more=ext4:1M").failed(5);
+    assert!(refused.contains("partitions 1 and 2 overlap"), "{refused}");
+}
+
+fn crc32(bytes: &[u8]) -> u32 {
+    !bytes.iter().fold(!0, |sum, &byte| {
+        (0..8).fold(
+            sum ^ u32::from(byte),
+            |sum, _| if sum & 1 == 1 { sum >> 1 ^ 0xedb8_8320 } else { sum >> 1 },
+        )
+    })
+}
+
+#[test]
+fn partitions_are_named_by_their_names() {
+    let dir = tempfile::tempdir().unwrap();
+    within(dir.path(), "disk create disk.img root=ext4:5M twin=ext4:5M twin=ext4:5M").succeeded();
+    assert_eq!(within(dir.path(), "ls disk.img?part=root").text(), "lost+found\n");
+    assert_eq!(within(dir.path(), "info --json disk.img?part=root").json()["partition"], 1);
+    let missing = within(dir.path(), "ls disk.img?part=toor").failed(3);
+    assert!(missing.contains("has no partition \"toor\"; it has 3 partitions"), "{missing}");
+    let twice = within(dir.path(), "ls disk.img?part=twin").failed(3);
+    assert!(twice.contains("several partitions of the name \"twin\""), "{twice}");
+    within(dir.path(), "mkfs xfs --force disk.img?part=root --small").failed(2);
+    within(dir.path(), "label disk.img?part=root fresh").succeeded();
+    assert_eq!(within(dir.path(), "label disk.img?part=1").text(), "fresh\n");
+}
+
+#[test]
+fn definitions_of_systemd_repart_make_the_disk_that_it_makes() {
+    let sources = sources();
+    let dir = sources.path();
+    fs::create_dir(dir.join("repart.d")).unwrap();
+    for (file, text) in [
+        ("10-esp.conf", "[Partition]\nType=esp\nFormat=vfat\nSizeMinBytes=64M\nSizeMaxBytes=64M\n"),
+        ("20-root.conf", "[Partition]\nType=root\nFormat=ext4\nSizeMinBytes=64M\nSizeMaxBytes=128M\n"),
+        ("30-swap.conf", "[Partition]\nType=swap\nLabel=paging\nSizeMinBytes=16M\nWeight=500\nFormat=swap\n"),
+        ("40-home.conf", "[Partition]\nType=home\nWeight=1500\nNoAuto=yes\n"),
+    ] {
+        fs::write(dir.join("repart.d").join(file), text).unwrap();
+    }
+    within(dir, "disk create ours.img --size 1G --definitions repart.d").succeeded();
+    check_gpt("ours.img", dir);
+    output_of(
+        "truncate -s 1G theirs.img && systemd-repart --empty=force --dry-run=no --no-pager \
+         --definitions=repart.d --seed=c1b9d5a2f16211cf9ece0020afc76f16 theirs.img 2>&1",
+        dir,
+    );
+    let parts = |image: &str| {
+        let json = output_of(&format!("sfdisk --json {image}"), dir);
+        let table: serde_json::Value = serde_json::from_str(&json).unwrap();
+        let parts = table["partitiontable"]["partitions"].as_array().unwrap().clone();
+        parts
+            .iter()
+            .map(|part| {
+                (
+                    part["type"].clone(),
+                    part["name"].clone(),
+                    part["attrs"].clone(),
+                    part["size"].as_u64().unwrap(),
+                )
+            })
+            .collect::<Vec<_>>()
+    };
+    let (ours, theirs) = (parts("ours.img"), parts("theirs.img"));
+    assert_eq!(ours.len(), 4);
+    for (ours, theirs) in ours.iter().zip(&theirs) {
+        assert_eq!((&ours.0, &ours.1, &ours.2), (&theirs.0, &theirs.1, &theirs.2));
+        // Ours begin at whole MiB.
+        assert!(ours.3.abs_diff(theirs.3) <= 4096, "{ours:?} {theirs:?}");
+    }
+}
+
+#[test]
+fn repart_copies_files_and_blocks_below_a_root() {
+    let sources = sources();
+    let dir = sources.path();
+    fs::create_dir(dir.join("repart.d")).unwrap();
+    let root = "[Partition]\nType=root\nSizeMinBytes=64M\nCopyFiles=/tree:/\nCopyFiles=/boot/EFI/BOOT:/efi\n\
+                CopyFiles=/tree/etc/hostname:/usr/name\nMakeDirectories=/var/lib /etc\n";
+    fs::write(dir.join("repart.d/1.conf"), root).unwrap();
+    fs::write(dir.join("repart.d/2.conf"), "[Partition]\nCopyBlocks=/tree.tar\n").unwrap();
+    within(dir, "disk create disk.img --definitions repart.d --root .").succeeded();
+    let listed = within(dir, "ls -R disk.img?part=1 /").text();
+    for name in ["BOOTX64.EFI", "hostname", "lib"] {
+        assert!(listed.contains(name), "{listed}");
+    }
+    assert_eq!(within(dir, "cat disk.img?part=1 /usr/name").text(), "here\n");
+    within(dir, "disk extract disk.img?part=2 tar.img").succeeded();
+    output_of("cmp -n $(stat -c %s tree.tar) tar.img tree.tar", dir);
+    fs::write(dir.join("repart.d/3.conf"), "[Partition]\nEncrypt=tpm2\n").unwrap();
+    let refused = within(dir, "disk create more.img --definitions repart.d").failed(2);
+    assert!(refused.contains("repart.d/3.conf: line 2: Encrypt: this is not done"), "{refused}");
+}
+
+#[test]
+fn a_toml_file_says_everything() {
+    let sources = sources();
+    let dir = sources.path();
+    let text = "table = 'gpt'\nsize = '500M'\n\
+                [[partition]]\nname = 'esp'\nformat = 'vfat'\nsource = 'boot'\nlabel = 'EFI'\n\
+                [[partition]]\nname = 'top'\ntype = 'root-arm64'\nformat = 'ext4'\nmin-size = '20M'\nlabel = 'rootfs'\n\
+                fs-uuid = 'c1b9d5a2-f162-11cf-9ece-0020afc76f16'\nattributes = ['read-only', 'legacy-boot']\n\
+                source = ['tree.tar', 'boot']\nnumber = 7\n";
+    fs::write(dir.join("disk.toml"), text).unwrap();
+    within(dir, "disk create disk.img --config disk.toml").succeeded();
+    check_gpt("disk.img", dir);
+    let list = within(dir, "disk list --json disk.img").json();
+    let (esp, root) = (&list["partitions"][0], &list["partitions"][1]);
+    assert_eq!((&esp["size_bytes"], &esp["holds"]["label"]), (&(34 << 20).into(), &"EFI".into()));
+    assert_eq!((&root["number"], &root["type"]), (&7.into(), &"b921b045-1df0-41c3-af44-4c6f280d3fae".into()));
+    assert_eq!(root["holds"]["uuid"], "c1b9d5a2-f162-11cf-9ece-0020afc76f16");
+    // What is left goes to the one that may grow.
+    assert_eq!(root["size_bytes"], (500 - 36) << 20);
+    assert!(root["bootable"].as_bool().unwrap());
+    assert_eq!(within(dir, "cat disk.img?part=top /etc/hostname").text(), "here\n");
+    assert_eq!(within(dir, "cat disk.img?part=top /EFI/a*").code, 7);
+    fs::write(dir.join("disk.toml"), "tabel = 1\n").unwrap();
+    let refused = within(dir, "disk create more.img --config disk.toml").failed(2);
+    assert!(refused.contains("disk.toml: line 1: unknown field"), "{refused}");
+}
+
+#[test]
+fn what_cannot_be_made_leaves_nothing_behind() {
+    let sources = sources();
+    let dir = sources.path();
+    let before = || {
+        let mut names: Vec<_> = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    let names = before();
+    for (args, code, words) in [
+        ("disk create disk.img root=ext4:4M:tree", 8, "make the partition larger"),
+        ("disk create disk.img root=ext4:rest", 2, "`--size 10G`"),
+        ("disk create disk.img --size 50M root=ext4:100M", 2, "bytes more than there are"),
+        ("disk create disk.img root=ext4:4M:none", 8, "none: No such file"),
+        ("disk create disk.img esp=vfat:4M:tree", 8, "symbolic links"),
+        ("disk create disk.img a=none:1M b=none:1M --table gpt --id xyz", 2, "no UUID"),
+        ("disk create disk.img a=raw:tree.tar:x", 3, "tree.tar:x"),
+        ("disk create disk.img", 2, "has no partitions"),
+        ("disk create disk.vdi a=none:1M", 4, "images of the format vdi"),
+        ("disk create disk.img a=vfat:1M --sector-size 4096", 4, "sectors of 512"),
+        ("disk create tree.tar a=none:1M", 8, "`--force` replaces it"),
+        ("disk list tree.tar", 4, "no partition table"),
+        ("image copy tree.tar boot", 8, "there already"),
+        ("image copy tree.tar tree.tar --force", 2, "copied to itself"),
+        ("disk extract tree.tar x.img", 2, "names no partition"),
+    ] {
+        let refused = within(dir, args).failed(code);
+        assert!(refused.contains(words), "{args}: {refused}");
+        assert_eq!(before(), names, "{args}");
+    }
+}
+
+#[test]
+fn compacting_gives_back_what_was_deleted() {
+    let sources = sources();
+    let dir = sources.path();
+    for image in ["disk.img", "disk.qcow2"] {
+        within(
+            dir,
+            &format!("disk create {image} root=ext4:60M:tree.tar data=xfs:320M:tree gone=raw:tree.tar"),
+        )
+        .succeeded();
+        if image == "disk.qcow2" {
+            output_of("qemu-img convert -O raw disk.qcow2 plain.img", dir);
+        } else {
+            output_of("cp --sparse=always disk.img plain.img", dir);
+        }
+        // The files go, and one partition.
+        output_of("sgdisk -d 3 plain.img", dir);
+        for (name, make) in [("root", "mkfs.ext4 -qF -E nodiscard"), ("data", "mkfs.xfs -qfK")] {
+            within(dir, &format!("disk extract --force plain.img?part={name} part.img")).succeeded();
+            output_of(&format!("{make} part.img 2>&1"), dir);
+            let list = within(dir, "disk list --json plain.img").json();
+            let part =
+                list["partitions"].as_array().unwrap().iter().find(|part| part["name"] == name).unwrap();
+            let seek = part["start_bytes"].as_u64().unwrap() >> 20;
+            // Blocks of zeroes are written too, where there were others.
+            output_of(
+                &format!("dd if=part.img of=plain.img bs=1M seek={seek} conv=notrunc status=none"),
+                dir,
+            );
+        }
+        let target = if image == "disk.qcow2" {
+            output_of("qemu-img convert -O qcow2 -S 0 plain.img disk.qcow2", dir);
+            "disk.qcow2"
+        } else {
+            "plain.img"
+        };
+        let report = within(dir, &format!("compact --json {target}")).json();
+        let (now, before) =
+            (report["allocated_bytes"].as_u64().unwrap(), report["allocated_bytes_before"].as_u64().unwrap());
+        assert!(now + (15 << 20) < before, "{report}");
+        assert_eq!(fs::metadata(dir.join(target)).unwrap().blocks() * 512, now);
+        within(dir, &format!("image copy --force {target} after.img")).succeeded();
+        check_gpt("after.img", dir);
+        for (name, check) in [("root", "e2fsck -fn"), ("data", "xfs_repair -n")] {
+            within(dir, &format!("disk extract --force after.img?part={name} part.img")).succeeded();
+            output_of(&format!("{check} part.img 2>&1"), dir);
+        }
+    }
+}
+
+#[test]
+fn a_qcow2_image_with_snapshots_is_not_compacted() {
+    let dir = tempfile::tempdir().unwrap();
+    within(dir.path(), "disk create disk.qcow2 root=ext4:20M").succeeded();
+    output_of("qemu-img snapshot -c before disk.qcow2", dir.path());
+    let refused = within(dir.path(), "compact disk.qcow2").failed(4);
+    assert!(refused.contains("has snapshots, which would be lost"), "{refused}");
+    output_of("qemu-img snapshot -d before disk.qcow2 && qemu-img bitmap --add disk.qcow2 b", dir.path());
+    let refused = within(dir.path(), "compact disk.qcow2").failed(4);
+    assert!(refused.contains("bitmaps"), "{refused}");
+}
+
+#[test]
+fn images_are_copied_with_their_holes() {
+    let sources = sources();
+    let dir = sources.path();
+    within(dir, "disk create disk.img root=ext4:1G:tree.tar").succeeded();
+    within(dir, "image copy disk.img disk.qcow2").succeeded();
+    output_of("qemu-img check disk.qcow2 && qemu-img compare disk.img disk.qcow2", dir);
+    within(dir, "image copy disk.qcow2 back.img").succeeded();
+    output_of("cmp disk.img back.img", dir);
+    let taken = |name: &str| fs::metadata(dir.join(name)).unwrap().blocks() * 512;
+    assert!(
+        taken("back.img") <= taken("disk.img") + (1 << 20),
+        "{} {}",
+        taken("back.img"),
+        taken("disk.img")
+    );
+    let stdout = output_of(&format!("{PROGRAM} disk create - --seed s root=ext4:20M:tree.tar | wc -c"), dir);
+    assert_eq!(stdout.trim(), (22 << 20).to_string());
+    for (how, tool) in [("gzip", "gzip"), ("zstd", "zstd"), ("xz", "xz")] {
+        let sum = |pipe: &str| output_of(&format!("{PROGRAM} disk create - {pipe} | sha256sum"), dir);
+        let plain = sum("--seed s swap=swap:20M tar=raw:tree.tar");
+        assert_eq!(
+            sum(&format!("--compress {how} --seed s swap=swap:20M tar=raw:tree.tar | {tool} -dc")),
+            plain
+        );
+    }
+    let copied = undercroft([
+        "image",
+        "copy",
+        "--json",
+        dir.join("disk.img").to_str().unwrap(),
+        dir.join("c.img").to_str().unwrap(),
+    ]);
+    let report = copied.json();
+    assert_eq!(report["size_bytes"], 1026 << 20);
+    assert!(report["read_bytes"].as_u64().unwrap() < 40 << 20, "{report}");
+}
