@@ -155,7 +155,8 @@ impl Probed {
             let what = "changes past a journal that holds others";
             return Err(Error::Unsupported(what.into()));
         }
-        let log = if has_journal && logged { Some(replay(&volume, &device)?) } else { None };
+        let log =
+            if has_journal && logged { Some(replay(&volume, &device, options.buffer_bytes)?) } else { None };
         let found_clean = Superblock::read(&*device)?.state().contains(State::CLEAN);
         let journal_failed = log.as_ref().is_some_and(|log| log.recorded_error() != 0);
         let recovery = log.as_ref().and_then(|log| log.report);
@@ -225,9 +226,9 @@ impl Replayed {
 }
 
 /// Replays the journal's transactions onto the device, and makes the journal empty unless fast commits follow them.
-fn replay(volume: &Volume, device: &Device) -> Result<Replayed> {
+fn replay(volume: &Volume, device: &Device, buffer_bytes: usize) -> Result<Replayed> {
     let (location, params) = locate_log(volume)?;
-    let dirty = match Log::open(&**device, location, params)? {
+    let dirty = match Log::open(&**device, location.clone(), params)? {
         Log::Clean(clean) => return Ok(Replayed { log: ReplayedOrEmpty::Empty(clean), report: None }),
         Log::Dirty(dirty) => dirty,
     };
@@ -237,14 +238,37 @@ fn replay(volume: &Volume, device: &Device) -> Result<Replayed> {
     let replayed = dirty.recover(&**device)?;
     let report = Some(*replayed.report());
     let log = match replayed.fast_commits() {
-        [] => ReplayedOrEmpty::Empty(replayed.finish(&**device)?),
+        [] => ReplayedOrEmpty::Empty(where_it_is_now(
+            replayed.finish(&**device)?,
+            &location,
+            device,
+            buffer_bytes,
+        )?),
         _ => ReplayedOrEmpty::WithFastCommits(replayed),
     };
     Ok(Replayed { log, report })
 }
 
-/// Where the journal's blocks lie, by the map of the journal's inode as the device has it now: the journal
-/// never moves, so no transaction in it can change that.
+/// The empty log, at the place that the journal's inode has now. It is another one if the last transaction moved the journal
+/// ([`shrink`](crate::shrink)) and a crash came before the log was given up.
+fn where_it_is_now(
+    log: CleanLog,
+    was: &LogLocation,
+    device: &Device,
+    buffer_bytes: usize,
+) -> Result<CleanLog> {
+    let volume = Volume::new(Arc::clone(device), Superblock::read(&**device)?, buffer_bytes);
+    let (location, params) = locate_log(&volume)?;
+    if location == *was {
+        return Ok(log);
+    }
+    match Log::open(&**device, location, params)? {
+        Log::Clean(clean) => Ok(clean),
+        Log::Dirty(_) => Err(corrupt("journal", "it has moved, and holds changes at its new place")),
+    }
+}
+
+/// Where the journal's blocks lie, by the map of the journal's inode as the device has it now.
 pub(crate) fn locate_log(volume: &Volume) -> Result<(LogLocation, jbd2::Volume)> {
     let superblock = volume.superblock();
     if let Some(uuid) = superblock.external_journal() {

@@ -171,12 +171,12 @@ fn cut(
     let failed = |error| {
         Failure::host(format!("the filesystem is smaller, but {} cannot be cut", spec.shown()), &error)
     };
-    let file = File::options().write(true).open(&spec.path).map_err(failed)?;
+    let file = File::options().read(true).write(true).open(&spec.path).map_err(failed)?;
     let metadata = file.metadata().map_err(failed)?;
     if !metadata.is_file() {
         return Ok(Some("the device stays as large as it was"));
     }
-    if metadata.len() != device.size_bytes() {
+    if metadata.len() != device.size_bytes() || image::is_qcow2(&file) {
         return Ok(Some("the qcow2 image stays as large as it was; `qemu-img resize --shrink` cuts it"));
     }
     file.set_len(size_bytes).map_err(failed)?;

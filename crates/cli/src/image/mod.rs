@@ -160,6 +160,9 @@ fn locate_for(spec: &ImageSpec, what_for: Use) -> Result<Located, Failure> {
     if let Use::Try(_) = what_for {
         device = keep_beside(device)?;
     }
+    if matches!(what_for, Use::Write(_)) && array.is_none() {
+        refuse_member(&device, &spec.shown())?;
+    }
     let (mut device, partition) = partition::choose(spec, device, to_write)?;
     let shown = match partition {
         Some(number) if spec.partition.is_none() => format!("{} (partition {number})", spec.shown()),
@@ -167,6 +170,9 @@ fn locate_for(spec: &ImageSpec, what_for: Use) -> Result<Located, Failure> {
         Some(_) => spec.shown(),
         None => spec.shown(),
     };
+    if matches!(what_for, Use::Write(_)) && array.is_none() && partition.is_some() {
+        refuse_member(&device, &shown)?;
+    }
     if let Some(block) = spec.superblock {
         device = rescue::through_copy(device, &shown, block.get())?;
     }
@@ -176,6 +182,25 @@ fn locate_for(spec: &ImageSpec, what_for: Use) -> Result<Located, Failure> {
         log = log.map(keep_beside).transpose()?;
     }
     Ok(Located { device, log, array, partition, shown })
+}
+
+/// Refuses a member of an array, whose other members would not change with it. A mirror's first bytes are those of its
+/// filesystem.
+fn refuse_member(device: &Device, shown: &str) -> Result<(), Failure> {
+    let found = probe::probe(&**device).map_err(|error| {
+        let error = vfs::Error::from(error);
+        Failure::new(Kind::of(&error), format!("cannot read {shown}")).because(&error)
+    })?;
+    match found.filter(|found| found.format.name == "linux_raid_member") {
+        None => Ok(()),
+        Some(found) => Err(Failure::new(
+            Kind::Unsupported,
+            format!("{shown} holds {}, and is not written to alone", found.format.what),
+        )
+        .advise(format!(
+            "name the array: `md:{shown},MEMBER,...`; if it is in none any more, `mdadm --zero-superblock` says so"
+        ))),
+    }
 }
 
 /// A device that takes changes and leaves the one below as it is. What is changed lies in a file without a name.
@@ -226,6 +251,12 @@ impl Lengthened {
     }
 }
 
+/// Whether a file begins as a qcow2 image does.
+pub(crate) fn is_qcow2(file: &File) -> bool {
+    let mut magic = [0; 4];
+    file.read_exact_at(&mut magic, 0).is_ok() && magic == *b"QFI\xfb"
+}
+
 /// Makes a file that holds a raw image as long as `size_bytes`, if it is shorter. What else the user may have named stays
 /// as it is. If `open` tells which file is in use, another one of that name is refused.
 pub(crate) fn lengthen_raw_file(
@@ -233,7 +264,6 @@ pub(crate) fn lengthen_raw_file(
     open: Option<FileId>,
     size_bytes: u64,
 ) -> Result<Option<Lengthened>, Failure> {
-    const QCOW2: [u8; 4] = *b"QFI\xfb";
     let failed = |error: io::Error| Failure::host(format!("cannot make {} larger", spec.shown()), &error);
     // The path of an array names no file.
     if spec.array.is_some() || spec.partition.is_some() {
@@ -248,8 +278,7 @@ pub(crate) fn lengthen_raw_file(
     if !metadata.is_file() || metadata.len() >= size_bytes {
         return Ok(None);
     }
-    let mut magic = [0; 4];
-    if file.read_exact_at(&mut magic, 0).is_ok() && magic == QCOW2 {
+    if is_qcow2(&file) {
         let what = format!("{} is smaller than {size_bytes} bytes", spec.shown());
         let advice = format!("`qemu-img resize {} {size_bytes}` makes it larger", spec.shown());
         return Err(Failure::new(Kind::Unsupported, what).advise(advice));

@@ -1,6 +1,6 @@
 //! FAT filesystems, made and filled in one go: what an EFI system partition holds.
 //!
-//! The sources are read twice. First their names make the tree ([`tree`]), which decides where everything lies ([`shape`]):
+//! The sources are read twice. First their names make the tree (`tree`), which decides where everything lies (`shape`):
 //! directories in front, then files one after the other, in one piece each. Then content is copied to its place, and
 //! directories and tables are written, the boot sector last.
 //!

@@ -51,7 +51,7 @@ pub(crate) struct LogRun {
 }
 
 /// The whole log's place.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LogLocation {
     /// Ordered by place in the log.
     runs: Vec<LogRun>,

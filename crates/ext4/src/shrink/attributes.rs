@@ -1,28 +1,53 @@
 //! Moving blocks of extended attributes, which inodes may share, before the new end.
 
-use undercroft_vfs::Result;
+use undercroft_vfs::{Error, Result};
 
 use super::Mover;
 use super::blocks::or_abort;
 use crate::alloc::ALLOCATE_CREDITS;
+use crate::features::Incompat;
 use crate::inode::{self, Inode};
 use crate::numbers::FsBlock;
 use crate::transaction::Handle;
 use crate::xattr;
 
+/// Blocks that change beside the inodes.
+const OTHERS: u32 = 2 + 2 * ALLOCATE_CREDITS;
+
 impl Mover<'_> {
+    /// Refuses blocks whose users do not fit one transaction, where attributes may have values in inodes of their own: these
+    /// count the blocks that name them, and there would be more.
+    ///
+    /// # Errors
+    /// [`Unsupported`](Error::Unsupported).
+    pub(super) fn refuse_shared_values(&self) -> Result<()> {
+        let has_value_inodes = self.volume.superblock().features().incompat.contains(Incompat::EA_INODE);
+        match self.survey.attributes.iter().find(|(_, users)| users.len() > self.users_at_once()) {
+            Some((block, users)) if has_value_inodes => {
+                let what = format!(
+                    "moving block {block} of attributes, which {} inodes share, with the feature ea_inode; use resize2fs",
+                    users.len()
+                );
+                Err(Error::Unsupported(what.into()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn users_at_once(&self) -> usize {
+        (self.writer.transactions.room() / 2).saturating_sub(OTHERS).max(1) as usize
+    }
+
     /// Moves a block of attributes that these inodes have. As many as one transaction has room for get the copy together;
     /// the others keep the old one meanwhile, and its count of users says so.
     ///
     /// # Errors
     /// [`NoSpace`](undercroft_vfs::Error::NoSpace); corruption; I/O failure.
     pub(super) fn move_attributes(&mut self, block: FsBlock, users: &[u32]) -> Result<()> {
-        let others = 2 + 2 * ALLOCATE_CREDITS;
-        let at_once = (self.writer.transactions.room() / 2).saturating_sub(others).max(1) as usize;
         let mut left = users.len();
-        for users in users.chunks(at_once) {
+        for users in users.chunks(self.users_at_once()) {
             self.ensure_free()?;
-            let handle = self.volume.start(others + users.len() as u32)?;
+            let handle = self.volume.start(OTHERS + users.len() as u32)?;
             left -= users.len();
             or_abort(&handle, self.move_some(&handle, block, users, left as u32))?;
             self.note(1);

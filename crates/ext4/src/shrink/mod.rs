@@ -306,6 +306,7 @@ impl<'a> Mover<'a> {
         let last = new.geometry().inodes();
         // Refuses what cannot move. Where names lie is found again when blocks have been moved.
         self.find_names(last)?;
+        self.refuse_shared_values()?;
         self.writer.allocator.fence(self.volume, self.end)?;
         let survey = std::mem::take(&mut self.survey);
         self.blocks = survey.blocks;

@@ -74,6 +74,11 @@ impl Mover<'_> {
         }
         let has_values = superblock.features().incompat.contains(Incompat::EA_INODE);
         let mut seen = HashSet::new();
+        if superblock.journal_inode().is_some_and(|number| number > last) {
+            return refuse(
+                "giving the journal another number; e2fsck -f gives a journal that tune2fs made its usual one".into(),
+            );
+        }
         for_each_inode(self.volume, &mut |inode| {
             let owner = inode.number;
             let mut note =

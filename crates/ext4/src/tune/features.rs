@@ -82,6 +82,10 @@ impl Switches {
             if superblock.external_journal().is_some() {
                 return refuse("the journal is on another device: use tune2fs");
             }
+            if superblock.journal_inode().is_some_and(|number| number >= superblock.geometry().first_inode())
+            {
+                return refuse("the journal is a file with a name: run e2fsck -f, which hides it, first");
+            }
             if superblock.state().contains(State::ERRORS) {
                 return refuse("the filesystem has errors: run e2fsck -f before its journal is removed");
             }
