@@ -93,16 +93,28 @@ impl<T> Block<T> {
         }
     }
 
-    /// Takes the second chance away; `true` if there was none left and neither the block nor its newest version is
-    /// held.
-    pub(crate) fn may_be_dropped(&self) -> bool {
+    /// Whether it may be dropped; takes its second chance away.
+    pub(crate) fn look(&self) -> Look {
         if self.0.referenced.load(Ordering::Relaxed) {
             self.0.referenced.store(false, Ordering::Relaxed);
-            return false;
+            return Look::HadSecondChance;
         }
         // The shard's lock is held, so the only handle that could be cloned into a new one is the cache's.
-        Arc::strong_count(&self.0) == 1 && !self.0.state.lock().newest.is_held()
+        match Arc::strong_count(&self.0) == 1 && !self.0.state.lock().newest.is_held() {
+            true => Look::MayBeDropped,
+            false => Look::IsHeld,
+        }
     }
+}
+
+/// What an eviction finds of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Look {
+    MayBeDropped,
+    /// It was used since the last look, and has no second chance any more.
+    HadSecondChance,
+    /// The block or its newest version is held.
+    IsHeld,
 }
 
 impl<T> Clone for Block<T> {

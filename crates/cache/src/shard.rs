@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
+use crate::block::Look;
 use crate::{Block, Span};
 
 /// Blocks that must stay, and that an insertion looks at before it gives up making room. A log may hold far more blocks than
@@ -67,18 +68,25 @@ impl<T> Shard<T> {
         Some(self.take_out(at))
     }
 
-    /// Drops until there is room for so many blocks, or until enough were looked at that must stay.
+    /// Drops until there is room for so many blocks, or until enough were looked at that must stay. A second chance is taken
+    /// once, since no block is used while the shard's lock is held.
     fn shrink_below_capacity(&mut self, blocks: usize) {
-        let mut looks_left = LOOKS.min(2 * self.slots.len());
-        while self.len + blocks > self.capacity && looks_left > 0 && !self.slots.is_empty() {
+        let mut held_left = LOOKS;
+        let mut looks_left = 2 * self.slots.len();
+        while self.len + blocks > self.capacity && held_left > 0 && looks_left > 0 && !self.slots.is_empty() {
             if self.hand >= self.slots.len() {
                 self.hand = 0;
             }
-            if self.slots[self.hand].may_be_dropped() {
-                self.take_out(self.hand);
-            } else {
-                self.hand += 1;
-                looks_left -= 1;
+            looks_left -= 1;
+            match self.slots[self.hand].look() {
+                Look::MayBeDropped => {
+                    self.take_out(self.hand);
+                }
+                Look::HadSecondChance => self.hand += 1,
+                Look::IsHeld => {
+                    self.hand += 1;
+                    held_left -= 1;
+                }
             }
         }
     }
@@ -138,12 +146,25 @@ mod tests {
         assert_eq!(shard.len(), 1000);
         let hand = shard.hand;
         drop(shard.insert(block(1000)));
-        assert_eq!((shard.hand + shard.slots.len() - hand) % shard.slots.len(), LOOKS);
+        let passed = (shard.hand + shard.slots.len() - hand) % shard.slots.len();
+        // Beside these it may pass blocks that lose their second chance, once each.
+        assert!((LOOKS..500).contains(&passed), "{passed}");
         // Once they are held no more, the shard gets small again.
         drop(held);
         for number in 1001..1200 {
             shard.insert(block(number));
         }
         assert!(shard.len() <= 4 + LOOKS, "{}", shard.len());
+    }
+
+    #[test]
+    fn blocks_that_are_used_often_do_not_make_the_shard_larger() {
+        let mut shard = Shard::new(64);
+        for number in 0..1000 {
+            shard.insert(block(number));
+            let present: Vec<u64> = shard.slots.iter().map(Block::number).collect();
+            present.iter().for_each(|&number| drop(shard.get(number)));
+        }
+        assert!(shard.len() <= 64, "{}", shard.len());
     }
 }

@@ -7,8 +7,8 @@ use std::fmt;
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EntryPath(Box<[u8]>);
 
-/// Longest path in bytes, as Linux has it.
-const PATH_MAX_BYTES: usize = 4096;
+/// Longest path in bytes. Linux takes 4096 at once, and trees may be deeper than that.
+const PATH_MAX_BYTES: usize = 32 << 10;
 /// Longest name in bytes, as Linux has it.
 const NAME_MAX_BYTES: usize = 255;
 

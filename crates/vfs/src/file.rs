@@ -180,10 +180,13 @@ impl File {
         if size > self.limit()? {
             return Err(Error::FileTooLarge);
         }
-        let _state = self.node.state().write();
-        check_flags(&self.node, InodeFlags::APPEND)?;
-        data::clear_tail(self.backing(), size)?;
-        self.node.inode().set_size(size)
+        {
+            let _state = self.node.state().write();
+            check_flags(&self.node, InodeFlags::APPEND)?;
+            data::clear_tail(self.backing(), size)?;
+            self.node.inode().set_size(size)?;
+        }
+        self.sync_if_marked()
     }
 
     /// Changes what lies under a range. The file grows to hold what is allocated or zeroed, unless `keep_size`; a

@@ -500,7 +500,7 @@ fn what_is_mounted_grows_while_it_is_written_to() {
     // Past the old end.
     tool("dd if=/dev/zero of=point/large bs=1M count=300 status=none", &place.path(""));
     let refusal = place.run("grow disk.img 30M").failed(4);
-    assert!(refusal.contains("resize2fs"), "{refusal}");
+    assert!(refusal.contains("`undercroft resize`"), "{refusal}");
     assert_eq!(fs::metadata(&image).unwrap().len(), 400 << 20);
     place.run("unmount point").succeeded();
     tool("e2fsck -fn disk.img", &place.path(""));

@@ -35,7 +35,7 @@ fn a_mistyped_hint_names_no_file_and_makes_none() {
             &["mkfs", "ext4", "x.img?sz=10M", "--size", "10M"],
             "there is no hint `?sz=10M`; did you mean `?sb=BLOCK`",
         ),
-        (&["mkfs", "ext4", "x.img?part", "--size", "10M"], "is not a partition number"),
+        (&["mkfs", "ext4", "x.img?part", "--size", "10M"], "is no number or name of a partition"),
         (&["mount", "disk.img?prat=2", "point"], "did you mean `?part=N`"),
         (&["md", "status", "md:a,b?degarded"], "did you mean `?degraded`"),
         (&["md", "status", "md:a,b?force?force"], "`?force` is given twice"),

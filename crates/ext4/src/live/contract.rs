@@ -11,15 +11,25 @@ use undercroft_vfs::{
 use super::{Live, attributes, content, names, release};
 use crate::{dir, symlink, xattr};
 
+/// Flags of a directory whose changes are durable when they return.
+const MARKS: InodeFlags = InodeFlags::SYNC.union(InodeFlags::DIRSYNC);
+
 impl Live {
     /// Passes on the outcome of a change, after a commit if the filesystem is mounted with `sync`, or a directory is marked
     /// so (`chattr +S`, `chattr +D`).
     #[inline]
     fn synced<T>(&self, outcome: Result<T>) -> Result<T> {
-        let is_marked = || {
-            let marks = InodeFlags::SYNC | InodeFlags::DIRSYNC;
-            self.kind == FileType::Directory && self.ownership().flags.intersects(marks)
-        };
+        let is_marked = || self.kind == FileType::Directory && self.ownership().flags.intersects(MARKS);
+        self.synced_if(is_marked, outcome)
+    }
+
+    /// The same of a change in two directories.
+    fn synced_with<T>(&self, to: &Node, outcome: Result<T>) -> Result<T> {
+        let is_marked = |flags: InodeFlags| flags.intersects(MARKS);
+        self.synced_if(|| is_marked(self.ownership().flags) || is_marked(to.ownership().flags), outcome)
+    }
+
+    fn synced_if<T>(&self, is_marked: impl FnOnce() -> bool, outcome: Result<T>) -> Result<T> {
         if outcome.is_ok()
             && let Ok(writer) = self.volume.writer()
             && (writer.options.synchronous || is_marked())
@@ -156,7 +166,8 @@ impl VfsInode for Live {
         replaced: Option<&Arc<Node>>,
         whiteout: Option<&NewInode<'_>>,
     ) -> Result<()> {
-        self.synced_with_space(|| names::rename(self, name, moved, to, to_name, replaced, whiteout))
+        let rename = || names::rename(self, name, moved, to, to_name, replaced, whiteout);
+        self.synced_with(to, content::retry_when_full(self, rename))
     }
 
     fn exchange(
@@ -167,7 +178,7 @@ impl VfsInode for Live {
         to_name: &HashedName<'_>,
         other: &Arc<Node>,
     ) -> Result<()> {
-        self.synced(names::exchange(self, name, one, to, to_name, other))
+        self.synced_with(to, names::exchange(self, name, one, to, to_name, other))
     }
 
     fn set_attr(&self, change: &AttrChange) -> Result<()> {

@@ -115,7 +115,8 @@ fn wanted(options: &MountOptions, rings: bool) -> InitFlags {
         // Past its cache the kernel writes without minding the times that it would keep with it.
         wanted.set(InitFlags::WRITEBACK_CACHE, options.writeback_cache && !options.direct_io);
     }
-    wanted.set(InitFlags::DIRECT_IO_ALLOW_MMAP, options.direct_io);
+    // Files that are written past the kernel's cache, marked ones too, can be mapped all the same.
+    wanted.set(InitFlags::DIRECT_IO_ALLOW_MMAP, options.direct_io || !options.read_only);
     wanted.set(InitFlags::OVER_IO_URING, rings);
     wanted
 }

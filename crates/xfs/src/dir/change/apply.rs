@@ -8,7 +8,7 @@ use super::pieces;
 use super::plan::Change;
 use crate::alloc::Held;
 use crate::format::dinode::ForkFormat;
-use crate::format::{FileBlock, FsBlock};
+use crate::format::{FileBlock, FsBlock, Geometry};
 use crate::inode::{Fork, ForkKind, Inode};
 use crate::map;
 use crate::transaction::Handle;
@@ -87,7 +87,7 @@ impl Change<'_> {
 }
 
 /// Enters the blocks of a directory block that is added: those that are held for it, or a single one. Returns the runs in
-/// which they lie.
+/// which they lie, as the map has them: what was held in two runs may lie together.
 fn enter(
     handle: &Handle<'_>,
     inode: &mut Inode,
@@ -97,12 +97,26 @@ fn enter(
     if held.is_empty() {
         return Ok(vec![(map::change::add_block(handle, inode, ForkKind::Data, at)?, 1)]);
     }
-    let mut runs = Vec::with_capacity(held.len());
+    let mut runs: Vec<(FsBlock, u32)> = Vec::with_capacity(held.len());
     let mut at = at;
     for held in held {
         let count = held.len();
-        runs.append(&mut map::change::add_held(handle, inode, ForkKind::Data, at, held)?);
+        for run in map::change::add_held(handle, inode, ForkKind::Data, at, held)? {
+            append_run(handle.volume().geometry(), &mut runs, run);
+        }
         at.0 += count;
     }
     Ok(runs)
+}
+
+/// Appends a run of blocks, as a part of the last one if it follows that within one group.
+fn append_run(geometry: &Geometry, runs: &mut Vec<(FsBlock, u32)>, (first, count): (FsBlock, u32)) {
+    if let Some((before, len)) = runs.last_mut()
+        && before.0 + u64::from(*len) == first.0
+        && geometry.check_run(*before, u64::from(*len + count)).is_some()
+    {
+        *len += count;
+        return;
+    }
+    runs.push((first, count));
 }
