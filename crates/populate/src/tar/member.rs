@@ -11,6 +11,7 @@ use super::header::{Header, no_number};
 use super::names::Numbers;
 use super::pax::{Layered, decimal, time};
 use super::sparse::{self, Form};
+use crate::path::PATH_MAX_BYTES;
 use crate::{Content, Entry, EntryKind, EntryPath, Metadata, PathError, SourceErrorKind, Xattr};
 
 /// A member, with what records say over its header.
@@ -164,7 +165,9 @@ fn entry_path(bytes: &[u8], what: &str) -> Result<EntryPath, SourceErrorKind> {
     EntryPath::new(bytes).map_err(|error| match error {
         PathError::Upwards => SourceErrorKind::Refused(format!("{what} has a \"..\" in it")),
         PathError::Nul => SourceErrorKind::Malformed(format!("{what} has a NUL byte in it")),
-        PathError::PathTooLong => SourceErrorKind::TooLarge(format!("{what} is longer than Linux allows")),
+        PathError::PathTooLong => {
+            SourceErrorKind::TooLarge(format!("{what} has more than {PATH_MAX_BYTES} bytes"))
+        }
         PathError::NameTooLong => {
             SourceErrorKind::TooLarge(format!("{what} has a name in it that is longer than Linux allows"))
         }

@@ -343,7 +343,7 @@ fn global_records_are_bounded_and_those_of_a_member_go_before() {
 #[test]
 fn long_paths_are_refused_by_name() {
     for (name, words) in [
-        ("d/".repeat(3000), "its path is longer than Linux allows"),
+        ("d/".repeat(20_000), "its path has more than 32768 bytes"),
         ("n".repeat(256), "its path has a name in it that is longer"),
     ] {
         let bytes = Builder::default().records(b'x', &[("path", &name)]).plain(b'0', "f", b"").end();
