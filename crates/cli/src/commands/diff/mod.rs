@@ -80,10 +80,10 @@ fn other(plan: &DiffPlan, complaints: &mut Complaints) -> Result<Manifest, Failu
     let path = Path::new(&plan.other);
     if path.is_dir() {
         let mut source = DirectorySource::open(path, None).map_err(|error| source_failure(&error))?;
-        return manifest::of_source(&mut source, false, &plan.exclude);
+        return manifest::of_source(&mut source, false, &plan.exclude, complaints);
     }
     if is_archive(path).map_err(|error| Failure::host(safe(path.as_os_str().as_encoded_bytes()), &error))? {
-        return manifest::of_source(&mut tar_source(path), true, &plan.exclude);
+        return manifest::of_source(&mut tar_source(path), true, &plan.exclude, complaints);
     }
     let spec = ImageSpec { write_while_in_use: false, ..plan.image_like(&plan.other)? };
     let opened = image::open(&spec)?;
