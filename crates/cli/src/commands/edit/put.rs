@@ -10,8 +10,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use undercroft_populate::{
-    Archive, DirectorySource, Entry, EntryKind, EntryPath, Error, Source, SourceError, Stream, TarSource,
-    Writer, WriterOptions, decompressed,
+    Archive, DirectorySource, Entry, EntryKind, EntryPath, Error, Source, SourceError, SourceErrorKind,
+    Stream, TarSource, Writer, WriterOptions, decompressed,
 };
 use undercroft_vfs::{Error as VfsError, FileType, Node, Vfs};
 
@@ -225,7 +225,8 @@ fn copy_entries(
     let refused = |error: Error| failure(&target.path, &error);
     let mut buffer = vec![0; CHUNK_BYTES];
     while let Some(entry) = source.next_entry().map_err(|error| source_failure(&error))? {
-        let Some(entry) = changed(entry, target, rules) else { continue };
+        let entry = changed(entry, source.name(), target, rules).map_err(|error| source_failure(&error))?;
+        let Some(entry) = entry else { continue };
         let has_content = matches!(entry.kind, EntryKind::Regular(_));
         writer.put(entry).map_err(refused)?;
         while has_content
@@ -239,20 +240,38 @@ fn copy_entries(
 }
 
 /// An entry as it is put; `None` if it is left out.
-fn changed(mut entry: Entry, target: &Target, rules: &Rules<'_>) -> Option<Entry> {
-    if entry.path.is_root() && !target.with_top {
-        return None;
+fn changed(
+    mut entry: Entry,
+    source_name: &str,
+    target: &Target,
+    rules: &Rules<'_>,
+) -> Result<Option<Entry>, SourceError> {
+    if entry.path.is_root() && !target.with_top || rules.leave_out(&entry.path) {
+        return Ok(None);
     }
-    if rules.exclude.has_or_is_below(&[b"/", entry.path.as_bytes()].concat()) {
-        return None;
-    }
-    entry.path = target.moved(&entry.path)?;
     if let EntryKind::HardLink(to) = &entry.kind {
-        entry.kind = EntryKind::HardLink(target.moved(to)?);
+        if rules.leave_out(to) {
+            // What has that name in the image is another file.
+            let shown = safe(&[b"/", to.as_bytes()].concat());
+            let what = format!("it is a hard link to {shown}, which is left out");
+            let error = SourceError::new(source_name, SourceErrorKind::Refused(what));
+            return Err(error.at_member(entry.path.as_bytes()));
+        }
+        let Some(to) = target.moved(to) else { return Ok(None) };
+        entry.kind = EntryKind::HardLink(to);
     }
+    let Some(path) = target.moved(&entry.path) else { return Ok(None) };
+    entry.path = path;
     entry.metadata.uid = rules.owner.uid.unwrap_or(entry.metadata.uid);
     entry.metadata.gid = rules.owner.gid.unwrap_or(entry.metadata.gid);
-    Some(entry)
+    Ok(Some(entry))
+}
+
+impl Rules<'_> {
+    /// Whether what is at a path of the source is left out.
+    fn leave_out(&self, path: &EntryPath) -> bool {
+        self.exclude.has_or_is_below(&[b"/", path.as_bytes()].concat())
+    }
 }
 
 impl Target {
