@@ -133,6 +133,11 @@ const STEPS: &[(&str, &str)] = &[
     ("rm -f @/srv/missing @/srv/pipe", ""),
     ("rm -d @/empty/below", ""),
     ("rm -r @/tree @/empty", ""),
+    ("mkdir -p -m 700 @/slash/", ""),
+    ("mkdir @/one @/two @/both", ""),
+    ("touch @/one/f", ""),
+    ("ln @/one/f @/two/f", ""),
+    ("cp -a @/one/. @/two/. @/both", ""),
 ];
 
 fn words(step: &str, root: &str) -> Vec<String> {

@@ -91,9 +91,12 @@ impl Place {
                 Err(Error::Exists) => continue,
                 made => made?,
             }
+            let file = |name: &[u8]| vfs.lookup(&self.dir, name).map(|node| node.ino());
+            // A rename of one name of a file over another would leave both.
+            let has_name = matches!((file(&temporary), file(&self.name)), (Ok(new), Ok(old)) if new == old);
             let (from, to) = ((&self.dir, &temporary[..]), (&self.dir, &self.name[..]));
-            let renamed = vfs.rename(&CALLER, from, to, RenameFlags::empty());
-            if renamed.is_err() {
+            let renamed = if has_name { Ok(()) } else { vfs.rename(&CALLER, from, to, RenameFlags::empty()) };
+            if has_name || renamed.is_err() {
                 vfs.unlink(&CALLER, &self.dir, &temporary)?;
             }
             return renamed;
