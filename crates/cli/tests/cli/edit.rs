@@ -332,6 +332,7 @@ fn what_cannot_be_done_is_told_and_changes_nothing() {
         (&["acl", "-m", "u:1", path, "/a"], 2, "is no entry"),
         (&["acl", "-d", "-m", "u:1:r", path, "/a/f"], 7, "only a directory"),
         (&["mknod", path, "/x", "c"], 2, "a major and a minor number"),
+        (&["mknod", path, "/x/", "p"], 7, "not a directory"),
         (&["chown", path, "4294967295", "/a"], 2, "no number of a user"),
     ] {
         let run = undercroft(args);

@@ -48,6 +48,7 @@ impl Place {
     /// The same, and where a symbolic link has the name, the place to which it leads.
     pub(super) fn followed(vfs: &Vfs, path: &[u8]) -> std::result::Result<Self, Failure> {
         let mut place = Self::of(vfs, path)?;
+        let mut is_directory = place.is_directory;
         for _ in 0..LINKS_MAX {
             let Some(node) = place.node(vfs)?.filter(|node| node.kind() == FileType::Symlink) else {
                 return Ok(place);
@@ -56,6 +57,8 @@ impl Place {
             let above = split(&place.path).map_or(&b"/"[..], |(above, _)| above);
             let leads_to = if target.starts_with(b"/") { target } else { join(above, &target) };
             place = Self::of(vfs, &leads_to)?;
+            is_directory |= place.is_directory;
+            place.is_directory = is_directory;
         }
         Err(Failure::inside(path, &Error::TooManySymlinks))
     }
