@@ -4,6 +4,7 @@
 //! file without a name the name of another. Both steps join one transaction, unless the process is killed and a commit falls between them:
 //! then the temporary name stays beside the old file.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use undercroft_vfs::{Durable, Error, File, FileType, Node, RenameFlags, Result, Vfs};
@@ -170,6 +171,25 @@ impl Destination {
     }
 }
 
+/// The last names that a command has made in the directory that its sources go into.
+#[derive(Default)]
+pub(super) struct Made(HashSet<Vec<u8>>);
+
+impl Made {
+    pub(super) fn add(&mut self, name: &[u8]) {
+        self.0.insert(name.to_vec());
+    }
+
+    /// Refuses that a source takes a name which another source of the same command has got.
+    pub(super) fn refuse(&self, place: &Place, source: &[u8]) -> std::result::Result<(), Failure> {
+        if !self.0.contains(&place.name) {
+            return Ok(());
+        }
+        let what = format!("will not overwrite just-created {} with {}", safe(&place.path), safe(source));
+        Err(Failure::new(Kind::Path, what))
+    }
+}
+
 /// The path above the last name, and the name; the root has none.
 pub(super) fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
     let end = path.iter().rposition(|byte| *byte != b'/')? + 1;
@@ -181,7 +201,7 @@ pub(super) fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
 /// Whether a directory is another one or lies below it.
 pub(super) fn is_within(vfs: &Vfs, dir: &Arc<Node>, other: &Node) -> Result<bool> {
     let mut dir = Arc::clone(dir);
-    let mut passed = std::collections::HashSet::new();
+    let mut passed = HashSet::new();
     while dir.ino() != other.ino() {
         // A tree that a damaged image has as a circle has no top.
         if dir.ino() == vfs.filesystem().root() || !passed.insert(dir.ino()) {

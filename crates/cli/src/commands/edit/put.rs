@@ -16,7 +16,7 @@ use undercroft_populate::{
 use undercroft_vfs::{Error as VfsError, FileType, Node, Vfs};
 
 use super::names;
-use super::place::{Destination, Place, split};
+use super::place::{Destination, Made, Place, split};
 use super::session::Session;
 use crate::exit::Kind;
 use crate::failure::{Complaints, Failure};
@@ -70,8 +70,9 @@ pub(super) fn run(session: &Session, plan: &Put) -> Result<Option<Kind>, Failure
     let rules = Rules { owner: Owner::of(vfs, &plan.owner)?, exclude: &plan.exclude };
     let dest = Destination::of(vfs, &plan.dest, plan.as_name, true, plan.sources.len() > 1)?;
     let mut complaints = Complaints::default();
+    let mut made = Made::default();
     for source in &plan.sources {
-        match put_one(session, source, &dest, &rules) {
+        match put_one(session, source, &dest, &rules, &mut made) {
             Ok(()) => complaints.done_some(),
             Err(failure) => complaints.add(failure)?,
         }
@@ -79,12 +80,23 @@ pub(super) fn run(session: &Session, plan: &Put) -> Result<Option<Kind>, Failure
     Ok(complaints.outcome())
 }
 
-fn put_one(session: &Session, path: &Path, dest: &Destination, rules: &Rules<'_>) -> Result<(), Failure> {
-    let (mut source, target) = match own_name(path) {
-        Some(name) => named(session, path, name, dest)?,
+fn put_one(
+    session: &Session,
+    path: &Path,
+    dest: &Destination,
+    rules: &Rules<'_>,
+    made: &mut Made,
+) -> Result<(), Failure> {
+    let name = own_name(path);
+    let (mut source, target) = match name {
+        Some(name) => named(session, path, name, dest, made)?,
         None => content_of(session, path, dest)?,
     };
-    copy(&session.opened.vfs, &mut source, &target, rules)
+    copy(&session.opened.vfs, &mut source, &target, rules)?;
+    if let Some(name) = name {
+        made.add(name);
+    }
+    Ok(())
 }
 
 /// The name that a path on this machine ends in; `None` for one that stands for what is in a directory.
@@ -100,6 +112,7 @@ fn named(
     path: &Path,
     name: &[u8],
     dest: &Destination,
+    made: &Made,
 ) -> Result<(DirectorySource, Target), Failure> {
     let shown = || safe(path.as_os_str().as_bytes());
     let bytes = path.as_os_str().as_bytes();
@@ -117,6 +130,9 @@ fn named(
     };
     if place.is_directory && !is_directory {
         return Err(place.failure(&VfsError::NotDirectory));
+    }
+    if !is_directory {
+        made.refuse(&place, bytes)?;
     }
     match place.node(vfs)?.map(|node| node.kind()) {
         Some(FileType::Directory) if !is_directory => return Err(place.failure(&VfsError::IsDirectory)),
