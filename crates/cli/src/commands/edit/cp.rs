@@ -218,7 +218,11 @@ impl Copying<'_> {
         let made = std::cell::RefCell::new(None);
         to.make(self.vfs, replaces, |name| {
             let copy = self.vfs.create(&CALLER, &to.dir, name, &object)?;
-            self.put_metadata(original, &copy)?;
+            if let Err(error) = self.put_metadata(original, &copy) {
+                // What the caller is told of is the first error.
+                let _ = self.vfs.unlink(&CALLER, &to.dir, name);
+                return Err(error);
+            }
             *made.borrow_mut() = Some(copy);
             Ok(())
         })?;
