@@ -35,6 +35,11 @@ pub(crate) fn safe(bytes: &[u8]) -> String {
     text
 }
 
+/// Whether a name has nothing that could move a cursor or reorder what is around it.
+pub(crate) fn is_harmless(name: &str) -> bool {
+    !name.chars().any(|c| c.is_control() || is_invisible_or_directional(c))
+}
+
 fn push_escape(text: &mut String, escape: std::fmt::Arguments<'_>) {
     text.write_fmt(escape).expect("writing to a String does not fail");
 }

@@ -133,6 +133,11 @@ const STEPS: &[(&str, &str)] = &[
     ("rm -f @/srv/missing @/srv/pipe", ""),
     ("rm -d @/empty/below", ""),
     ("rm -r @/tree @/empty", ""),
+    ("mkdir -p -m 700 @/slash/", ""),
+    ("mkdir @/one @/two @/both", ""),
+    ("touch @/one/f", ""),
+    ("ln @/one/f @/two/f", ""),
+    ("cp -a @/one/. @/two/. @/both", ""),
 ];
 
 fn words(step: &str, root: &str) -> Vec<String> {
@@ -258,6 +263,52 @@ fn standard_input_becomes_a_file() {
 }
 
 #[test]
+fn sources_with_one_name_do_not_overwrite_each_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = image(dir.path(), "ext4");
+    let path = image.to_str().unwrap();
+    let cat = |file: &str| undercroft(["cat", path, file]).succeeded();
+    undercroft(["mkdir", "-p", path, "/a/d", "/b/d", "/cp", "/ln", "/mv", "/put"]).succeeded();
+    for (file, content) in [("/a/x", b"1"), ("/b/x", b"2"), ("/a/d/f", b"1"), ("/b/d/f", b"2")] {
+        with_stdin(["write", path, file], content).succeeded();
+        let host = dir.path().join(&file[1..]);
+        fs::create_dir_all(host.parent().unwrap()).unwrap();
+        fs::write(host, content).unwrap();
+    }
+    for (command, option, to) in [("cp", "-p", "/cp"), ("ln", "-f", "/ln"), ("mv", "-T", "/mv")] {
+        let mut args = vec![command, option, path, "/a/x", "/b/x", to];
+        args.retain(|arg| *arg != "-T");
+        let refusal = undercroft(args).failed(1);
+        let words = format!("will not overwrite just-created {to}/x with /b/x");
+        assert!(refusal.contains(&words), "{refusal}");
+        assert_eq!((cat(&format!("{to}/x")), cat("/b/x")), (b"1".to_vec(), b"2".to_vec()), "{command}");
+    }
+    let (one, other) = (dir.path().join("a"), dir.path().join("b"));
+    let host = |of: &Path, name: &str| of.join(name).to_str().unwrap().to_owned();
+    let refusal = undercroft(["put", path, &host(&one, "x"), &host(&other, "x"), "/put"]).failed(1);
+    assert!(refusal.contains("will not overwrite just-created /put/x with"), "{refusal}");
+    assert_eq!(cat("/put/x"), b"1");
+    // Directories are merged, as cp merges them.
+    undercroft(["cp", "-r", path, "/a/d", "/b/d", "/cp"]).succeeded();
+    undercroft(["put", path, &host(&one, "d"), &host(&other, "d"), "/put"]).succeeded();
+    assert_eq!((cat("/cp/d/f"), cat("/put/d/f")), (b"2".to_vec(), b"2".to_vec()));
+    assert_sound(&image, "ext4");
+}
+
+#[test]
+fn a_slash_behind_a_link_asks_for_a_directory() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = image(dir.path(), "ext4");
+    let path = image.to_str().unwrap();
+    undercroft(["ln", "-s", path, "missing", "/link"]).succeeded();
+    assert!(with_stdin(["write", path, "/link/"], b"x").failed(7).contains("is a directory"));
+    undercroft(["touch", path, "/link/"]).failed(7);
+    assert_eq!(undercroft(["ls", path]).text(), "link\nlost+found\n");
+    with_stdin(["write", path, "/link"], b"x").succeeded();
+    assert_eq!(undercroft(["cat", path, "/missing"]).succeeded(), b"x");
+}
+
+#[test]
 fn users_and_groups_are_the_images_own() {
     let dir = tempfile::tempdir().unwrap();
     let image = image(dir.path(), "ext4");
@@ -327,6 +378,7 @@ fn what_cannot_be_done_is_told_and_changes_nothing() {
         (&["acl", "-m", "u:1", path, "/a"], 2, "is no entry"),
         (&["acl", "-d", "-m", "u:1:r", path, "/a/f"], 7, "only a directory"),
         (&["mknod", path, "/x", "c"], 2, "a major and a minor number"),
+        (&["mknod", path, "/x/", "p"], 7, "not a directory"),
         (&["chown", path, "4294967295", "/a"], 2, "no number of a user"),
     ] {
         let run = undercroft(args);

@@ -203,3 +203,33 @@ fn links_are_followed_within_the_image_and_not_those_of_the_archive() {
     assert_eq!(at(&["ls", "ext4", "/real"]).text(), "f\n");
     assert_sound(&image, "ext4");
 }
+
+#[test]
+fn a_hard_link_to_what_is_left_out_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |args: &[&str]| run(Command::new(PROGRAM).args(args).current_dir(dir.path()));
+    let image = image(dir.path(), "ext4");
+    let path = image.to_str().unwrap();
+    undercroft(["mkdir", path, "/d"]).succeeded();
+    with_stdin(["write", path, "/d/a"], b"old").succeeded();
+    fs::create_dir(dir.path().join("d")).unwrap();
+    fs::write(dir.path().join("d/a"), "new").unwrap();
+    fs::hard_link(dir.path().join("d/a"), dir.path().join("d/b")).unwrap();
+    tool("tar -c -f t.tar d/a d/b", dir.path());
+    let words = "d/b: it is a hard link to /d/a, which is left out";
+    for args in
+        [&["tar-in", "--exclude", "a", "ext4", "t.tar"][..], &["put", "--exclude", "a", "ext4", "d", "/"]]
+    {
+        let refusal = at(args).failed(8);
+        assert!(refusal.contains(words), "{refusal}");
+    }
+    assert!(at(&["stat", "ext4", "/d/b"]).failed(7).contains("no such file"));
+    assert_eq!(undercroft(["cat", path, "/d/a"]).succeeded(), b"old");
+    // What is compared is no more than what is known.
+    let compared = at(&["diff", "--exclude", "a", "ext4", "t.tar"]);
+    assert!(compared.code == 2 && compared.stderr.contains(words), "{}", compared.stderr);
+    tool("tar --delete -f t.tar d/a", dir.path());
+    let compared = at(&["diff", "ext4", "t.tar"]);
+    assert!(compared.code == 2 && compared.stderr.contains("which is not there"), "{}", compared.stderr);
+    assert_sound(&image, "ext4");
+}

@@ -7,8 +7,10 @@ use undercroft_vfs::{Attr, DeviceNumber, FileType, Ino, Node, Timestamp, Vfs};
 
 use super::digest::ContentDigest;
 use crate::commands::edit::put::source_failure;
+use crate::exit::Kind;
 use crate::failure::{Complaints, Failure};
 use crate::pattern::Exclude;
+use crate::text::names::safe;
 use crate::walk::{Event, Order, Walk};
 use crate::xattrs::listed_xattr;
 
@@ -157,11 +159,13 @@ fn digest(
     Ok(digest.finish())
 }
 
-/// The tree that a source describes: later entries replace earlier ones.
+/// The tree that a source describes: later entries replace earlier ones. A hard link to what is not part of it is
+/// complained of and missing.
 pub(super) fn of_source(
     source: &mut dyn Source,
     coarse_times: bool,
     exclude: &Exclude,
+    complaints: &mut Complaints,
 ) -> Result<Manifest, Failure> {
     let mut manifest = Manifest { coarse_times, ..Manifest::default() };
     manifest.items.insert(Vec::new(), Item::new(FileType::Directory, 0));
@@ -169,6 +173,10 @@ pub(super) fn of_source(
     let mut buffer = vec![0; CHUNK_BYTES];
     while let Some(entry) = source.next_entry().map_err(|error| source_failure(&error))? {
         if exclude.has_or_is_below(&[b"/", entry.path.as_bytes()].concat()) {
+            continue;
+        }
+        if let Some(failure) = lost_link(&entry, &manifest, exclude) {
+            complaints.add(failure)?;
             continue;
         }
         let path = entry.path.as_bytes().to_vec();
@@ -188,6 +196,19 @@ pub(super) fn of_source(
     }
     manifest.name_firsts();
     Ok(manifest)
+}
+
+/// What is said of a hard link to what is not in the manifest.
+fn lost_link(entry: &Entry, manifest: &Manifest, exclude: &Exclude) -> Option<Failure> {
+    let EntryKind::HardLink(to) = &entry.kind else { return None };
+    let (path, target) = ([b"/", entry.path.as_bytes()].concat(), [b"/", to.as_bytes()].concat());
+    let why = match exclude.has_or_is_below(&target) {
+        true => "left out",
+        false if manifest.items.contains_key(to.as_bytes()) => return None,
+        false => "not there",
+    };
+    let what = format!("{}: it is a hard link to {}, which is {why}", safe(&path), safe(&target));
+    Some(Failure::new(Kind::Path, what))
 }
 
 fn of_entry(entry: Entry, manifest: &Manifest, file: usize) -> Option<Item> {

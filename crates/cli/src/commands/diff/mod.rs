@@ -5,6 +5,7 @@
 mod digest;
 mod manifest;
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::Path;
@@ -79,10 +80,10 @@ fn other(plan: &DiffPlan, complaints: &mut Complaints) -> Result<Manifest, Failu
     let path = Path::new(&plan.other);
     if path.is_dir() {
         let mut source = DirectorySource::open(path, None).map_err(|error| source_failure(&error))?;
-        return manifest::of_source(&mut source, false, &plan.exclude);
+        return manifest::of_source(&mut source, false, &plan.exclude, complaints);
     }
     if is_archive(path).map_err(|error| Failure::host(safe(path.as_os_str().as_encoded_bytes()), &error))? {
-        return manifest::of_source(&mut tar_source(path), true, &plan.exclude);
+        return manifest::of_source(&mut tar_source(path), true, &plan.exclude, complaints);
     }
     let spec = ImageSpec { write_while_in_use: false, ..plan.image_like(&plan.other)? };
     let opened = image::open(&spec)?;
@@ -184,7 +185,10 @@ fn items(plan: &DiffPlan, one: &Item, other: &Item, coarse_times: bool, told: &m
         let mut named: Vec<_> = mine.xattrs.keys().chain(yours.xattrs.keys()).collect();
         named.sort_unstable();
         named.dedup();
-        named.retain(|name| mine.xattrs.get(*name) != yours.xattrs.get(*name) && !is_shown_twice(name));
+        named.retain(|name| {
+            let is_shown_twice = [mine, yours].iter().all(|side| is_shown_twice(name, &side.xattrs));
+            mine.xattrs.get(*name) != yours.xattrs.get(*name) && !is_shown_twice
+        });
         if named.is_empty() {
             return;
         }
@@ -193,9 +197,15 @@ fn items(plan: &DiffPlan, one: &Item, other: &Item, coarse_times: bool, told: &m
     }
 }
 
-/// XFS shows its access control lists by these names too, and they are compared by the others.
-fn is_shown_twice(name: &[u8]) -> bool {
-    name.starts_with(b"trusted.SGI_ACL_")
+/// XFS shows its access control lists by these names too, and they are compared by the others: what is true where a side has
+/// no such attribute, or has the other one beside it.
+fn is_shown_twice(name: &[u8], xattrs: &BTreeMap<Vec<u8>, Vec<u8>>) -> bool {
+    let other = match name {
+        b"trusted.SGI_ACL_FILE" => &b"system.posix_acl_access"[..],
+        b"trusted.SGI_ACL_DEFAULT" => b"system.posix_acl_default",
+        _ => return false,
+    };
+    !xattrs.contains_key(name) || xattrs.contains_key(other)
 }
 
 /// What mkfs makes and a tree that was not copied from one has not.
@@ -209,5 +219,22 @@ impl Difference {
         let path = out.name(&self.path.raw).into_owned();
         out.write_all(&path)?;
         Ok(writeln!(out, ": {}", self.text.join("; "))?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_shown_twice;
+
+    #[test]
+    fn lists_of_xfs_are_passed_over_only_beside_those_of_the_kernel() {
+        let with = |names: &[&[u8]]| names.iter().map(|name| (name.to_vec(), Vec::new())).collect();
+        let (list, default) = (&b"trusted.SGI_ACL_FILE"[..], &b"trusted.SGI_ACL_DEFAULT"[..]);
+        let shown: &[u8] = b"system.posix_acl_access";
+        assert!(is_shown_twice(list, &with(&[list, shown])));
+        assert!(is_shown_twice(list, &with(&[])));
+        assert!(!is_shown_twice(list, &with(&[list])));
+        assert!(!is_shown_twice(default, &with(&[default, shown])));
+        assert!(!is_shown_twice(b"trusted.SGI_ACL_X", &with(&[b"trusted.SGI_ACL_X", shown])));
     }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use undercroft_vfs::{Error, FileType, Ino, NewKind, NewObject, Node, Result as VfsResult, Vfs};
 
 use super::metadata;
-use super::place::{Destination, Place, is_within};
+use super::place::{Destination, Made, Place, is_within};
 use super::session::{CALLER, UMASK};
 use crate::exit::Kind;
 use crate::failure::{Complaints, Failure};
@@ -28,11 +28,13 @@ struct Copying<'a> {
     /// The first copy of each original that has several names.
     linked: HashMap<Ino, Arc<Node>>,
     complaints: Complaints,
+    made: Made,
 }
 
 pub(super) fn run(vfs: &Vfs, plan: &Cp) -> Result<Option<Kind>, Failure> {
     let dest = Destination::of(vfs, &plan.dest, plan.as_name, true, plan.sources.len() > 1)?;
-    let mut copying = Copying { vfs, plan, linked: HashMap::new(), complaints: Complaints::default() };
+    let (linked, complaints, made) = (HashMap::new(), Complaints::default(), Made::default());
+    let mut copying = Copying { vfs, plan, linked, complaints, made };
     for source in &plan.sources {
         match copying.source(source, &dest) {
             Ok(()) => copying.complaints.done_some(),
@@ -47,13 +49,19 @@ impl Copying<'_> {
         let node = image::resolve(self.vfs, source, self.plan.follow)?;
         if node.kind() != FileType::Directory {
             let mut to = dest.place(self.vfs, source)?;
+            if !self.plan.no_clobber {
+                self.made.refuse(&to, source)?;
+            }
+            let name = to.name.clone();
             if self.plan.follow {
-                to = Place { is_directory: to.is_directory, ..Place::followed(self.vfs, &to.path)? };
+                to = Place::followed(self.vfs, &to.path)?;
             }
             if to.is_directory {
                 return Err(to.failure(&Error::NotDirectory));
             }
-            return self.object(source, &node, &to);
+            self.object(source, &node, &to)?;
+            self.made.add(&name);
+            return Ok(());
         }
         if !self.plan.recursive {
             return Err(
@@ -210,7 +218,11 @@ impl Copying<'_> {
         let made = std::cell::RefCell::new(None);
         to.make(self.vfs, replaces, |name| {
             let copy = self.vfs.create(&CALLER, &to.dir, name, &object)?;
-            self.put_metadata(original, &copy)?;
+            if let Err(error) = self.put_metadata(original, &copy) {
+                // What the caller is told of is the first error.
+                let _ = self.vfs.unlink(&CALLER, &to.dir, name);
+                return Err(error);
+            }
             *made.borrow_mut() = Some(copy);
             Ok(())
         })?;

@@ -2,7 +2,7 @@
 
 use undercroft_vfs::{Error, FileType, NewObject, Vfs};
 
-use super::place::{Destination, Place};
+use super::place::{Destination, Made, Place};
 use super::session::CALLER;
 use super::tree::each;
 use crate::exit::Kind;
@@ -15,18 +15,22 @@ pub(super) fn run(vfs: &Vfs, plan: &Ln) -> Result<Option<Kind>, Failure> {
     let several = plan.targets.len() > 1;
     let dest = Destination::of(vfs, &plan.dest, plan.as_name, !plan.no_dereference, several)?;
     let mut targets = plan.targets.iter();
+    let mut made = Made::default();
     each(&plan.sources, |source| {
         let target = targets.next().map_or(source, |target| target);
         let place = dest.place(vfs, source)?;
         if place.is_directory {
             return Err(place.failure(&Error::NotDirectory));
         }
+        made.refuse(&place, source)?;
         let replaces = replaces(vfs, &place, plan.force)?;
         if plan.symbolic {
-            symbolic(vfs, target, &place, replaces)
+            symbolic(vfs, target, &place, replaces)?;
         } else {
-            hard(vfs, source, &place, replaces)
+            hard(vfs, source, &place, replaces)?;
         }
+        made.add(&place.name);
+        Ok(())
     })
 }
 

@@ -15,6 +15,9 @@ pub(super) fn run(vfs: &Vfs, plan: &Mkdir) -> Result<Option<Kind>, Failure> {
         if !plan.parents {
             return make(vfs, path, plan.mode.as_ref());
         }
+        // Slashes behind the last name are none of another directory above.
+        let end = path.iter().rposition(|byte| *byte != b'/').map_or(path.len(), |last| last + 1);
+        let path = &path[..end];
         let names = path.iter().enumerate().filter(|&(at, byte)| at > 0 && *byte == b'/');
         for end in names.map(|(at, _)| at) {
             make_missing(vfs, &path[..end], None)?;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use undercroft_vfs::{Error, FileType, RenameFlags, Vfs};
 
-use super::place::{Destination, Place, is_within};
+use super::place::{Destination, Made, Place, is_within};
 use super::session::CALLER;
 use super::tree::each;
 use crate::exit::Kind;
@@ -14,10 +14,11 @@ use crate::text::names::safe;
 
 pub(super) fn run(vfs: &Vfs, plan: &Mv) -> Result<Option<Kind>, Failure> {
     let dest = Destination::of(vfs, &plan.dest, plan.as_name, true, plan.sources.len() > 1)?;
-    each(&plan.sources, |source| move_one(vfs, plan, source, &dest))
+    let mut made = Made::default();
+    each(&plan.sources, |source| move_one(vfs, plan, source, &dest, &mut made))
 }
 
-fn move_one(vfs: &Vfs, plan: &Mv, source: &[u8], dest: &Destination) -> Result<(), Failure> {
+fn move_one(vfs: &Vfs, plan: &Mv, source: &[u8], dest: &Destination, made: &mut Made) -> Result<(), Failure> {
     let from = Place::of(vfs, source)?;
     let moved = from.node(vfs)?.ok_or_else(|| from.failure(&Error::NotFound))?;
     let is_directory = moved.kind() == FileType::Directory;
@@ -30,6 +31,9 @@ fn move_one(vfs: &Vfs, plan: &Mv, source: &[u8], dest: &Destination) -> Result<(
         if plan.no_clobber {
             return Ok(());
         }
+        if !is_directory {
+            made.refuse(&to, source)?;
+        }
         if Arc::ptr_eq(&found, &moved) {
             // A rename would leave both names.
             return Err(Failure::new(Kind::Path, format!("{}: they are the same file", both())));
@@ -40,5 +44,7 @@ fn move_one(vfs: &Vfs, plan: &Mv, source: &[u8], dest: &Destination) -> Result<(
     }
     drop(moved);
     vfs.rename(&CALLER, (&from.dir, &from.name), (&to.dir, &to.name), RenameFlags::empty())
-        .map_err(|error| Failure::new(Kind::of(&error), both()).because(&error))
+        .map_err(|error| Failure::new(Kind::of(&error), both()).because(&error))?;
+    made.add(&to.name);
+    Ok(())
 }

@@ -12,6 +12,8 @@ const USERS: &[u8] = b"/etc/passwd";
 const GROUPS: &[u8] = b"/etc/group";
 /// As large as such a file is read.
 const FILE_MAX_BYTES: u64 = 64 << 20;
+/// Fields of a line that are looked at: name, password, number, and the group of a user.
+const FIELDS: usize = 4;
 
 /// The number of a user.
 pub(in crate::commands) fn user(vfs: &Vfs, user: &Id) -> Result<u32, Failure> {
@@ -69,10 +71,25 @@ fn read(vfs: &Vfs, path: &[u8]) -> Result<Vec<u8>, Failure> {
     vfs.read(&CALLER, path).map_err(inside)
 }
 
+/// The first fields of each line, no more than are needed: the image decides how many there are.
 fn lines(content: &[u8]) -> impl Iterator<Item = Vec<&[u8]>> {
-    content.split(|byte| *byte == b'\n').map(|line| line.split(|byte| *byte == b':').collect())
+    let fields = |line| <[u8]>::split(line, |byte| *byte == b':').take(FIELDS).collect();
+    content.split(|byte| *byte == b'\n').map(fields)
 }
 
 fn parse(field: Option<&&[u8]>) -> Option<u32> {
     std::str::from_utf8(field?).ok()?.parse().ok().filter(|id| *id != u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{FIELDS, lines, parse};
+
+    #[test]
+    fn only_the_first_fields_of_a_line_are_kept() {
+        let content = [&b"anna:x:1234:77:A:/:/bin/sh\nroot:x\n"[..], &[b':'; 1000]].concat();
+        let lines: Vec<_> = lines(&content).collect();
+        assert_eq!(lines.iter().map(Vec::len).collect::<Vec<_>>(), [FIELDS, 2, FIELDS]);
+        assert_eq!((parse(lines[0].get(2)), parse(lines[0].get(3))), (Some(1234), Some(77)));
+    }
 }

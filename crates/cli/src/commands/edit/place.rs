@@ -4,6 +4,7 @@
 //! file without a name the name of another. Both steps join one transaction, unless the process is killed and a commit falls between them:
 //! then the temporary name stays beside the old file.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use undercroft_vfs::{Durable, Error, File, FileType, Node, RenameFlags, Result, Vfs};
@@ -48,6 +49,7 @@ impl Place {
     /// The same, and where a symbolic link has the name, the place to which it leads.
     pub(super) fn followed(vfs: &Vfs, path: &[u8]) -> std::result::Result<Self, Failure> {
         let mut place = Self::of(vfs, path)?;
+        let mut is_directory = place.is_directory;
         for _ in 0..LINKS_MAX {
             let Some(node) = place.node(vfs)?.filter(|node| node.kind() == FileType::Symlink) else {
                 return Ok(place);
@@ -56,6 +58,8 @@ impl Place {
             let above = split(&place.path).map_or(&b"/"[..], |(above, _)| above);
             let leads_to = if target.starts_with(b"/") { target } else { join(above, &target) };
             place = Self::of(vfs, &leads_to)?;
+            is_directory |= place.is_directory;
+            place.is_directory = is_directory;
         }
         Err(Failure::inside(path, &Error::TooManySymlinks))
     }
@@ -91,9 +95,12 @@ impl Place {
                 Err(Error::Exists) => continue,
                 made => made?,
             }
+            let file = |name: &[u8]| vfs.lookup(&self.dir, name).map(|node| node.ino());
+            // A rename of one name of a file over another would leave both.
+            let has_name = matches!((file(&temporary), file(&self.name)), (Ok(new), Ok(old)) if new == old);
             let (from, to) = ((&self.dir, &temporary[..]), (&self.dir, &self.name[..]));
-            let renamed = vfs.rename(&CALLER, from, to, RenameFlags::empty());
-            if renamed.is_err() {
+            let renamed = if has_name { Ok(()) } else { vfs.rename(&CALLER, from, to, RenameFlags::empty()) };
+            if has_name || renamed.is_err() {
                 vfs.unlink(&CALLER, &self.dir, &temporary)?;
             }
             return renamed;
@@ -164,6 +171,25 @@ impl Destination {
     }
 }
 
+/// The last names that a command has made in the directory that its sources go into.
+#[derive(Default)]
+pub(super) struct Made(HashSet<Vec<u8>>);
+
+impl Made {
+    pub(super) fn add(&mut self, name: &[u8]) {
+        self.0.insert(name.to_vec());
+    }
+
+    /// Refuses that a source takes a name which another source of the same command has got.
+    pub(super) fn refuse(&self, place: &Place, source: &[u8]) -> std::result::Result<(), Failure> {
+        if !self.0.contains(&place.name) {
+            return Ok(());
+        }
+        let what = format!("will not overwrite just-created {} with {}", safe(&place.path), safe(source));
+        Err(Failure::new(Kind::Path, what))
+    }
+}
+
 /// The path above the last name, and the name; the root has none.
 pub(super) fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
     let end = path.iter().rposition(|byte| *byte != b'/')? + 1;
@@ -175,7 +201,7 @@ pub(super) fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
 /// Whether a directory is another one or lies below it.
 pub(super) fn is_within(vfs: &Vfs, dir: &Arc<Node>, other: &Node) -> Result<bool> {
     let mut dir = Arc::clone(dir);
-    let mut passed = std::collections::HashSet::new();
+    let mut passed = HashSet::new();
     while dir.ino() != other.ino() {
         // A tree that a damaged image has as a circle has no top.
         if dir.ino() == vfs.filesystem().root() || !passed.insert(dir.ino()) {

@@ -10,13 +10,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use undercroft_populate::{
-    Archive, DirectorySource, Entry, EntryKind, EntryPath, Error, Source, SourceError, Stream, TarSource,
-    Writer, WriterOptions, decompressed,
+    Archive, DirectorySource, Entry, EntryKind, EntryPath, Error, Source, SourceError, SourceErrorKind,
+    Stream, TarSource, Writer, WriterOptions, decompressed,
 };
 use undercroft_vfs::{Error as VfsError, FileType, Node, Vfs};
 
 use super::names;
-use super::place::{Destination, Place, split};
+use super::place::{Destination, Made, Place, split};
 use super::session::Session;
 use crate::exit::Kind;
 use crate::failure::{Complaints, Failure};
@@ -70,8 +70,9 @@ pub(super) fn run(session: &Session, plan: &Put) -> Result<Option<Kind>, Failure
     let rules = Rules { owner: Owner::of(vfs, &plan.owner)?, exclude: &plan.exclude };
     let dest = Destination::of(vfs, &plan.dest, plan.as_name, true, plan.sources.len() > 1)?;
     let mut complaints = Complaints::default();
+    let mut made = Made::default();
     for source in &plan.sources {
-        match put_one(session, source, &dest, &rules) {
+        match put_one(session, source, &dest, &rules, &mut made) {
             Ok(()) => complaints.done_some(),
             Err(failure) => complaints.add(failure)?,
         }
@@ -79,12 +80,23 @@ pub(super) fn run(session: &Session, plan: &Put) -> Result<Option<Kind>, Failure
     Ok(complaints.outcome())
 }
 
-fn put_one(session: &Session, path: &Path, dest: &Destination, rules: &Rules<'_>) -> Result<(), Failure> {
-    let (mut source, target) = match own_name(path) {
-        Some(name) => named(session, path, name, dest)?,
+fn put_one(
+    session: &Session,
+    path: &Path,
+    dest: &Destination,
+    rules: &Rules<'_>,
+    made: &mut Made,
+) -> Result<(), Failure> {
+    let name = own_name(path);
+    let (mut source, target) = match name {
+        Some(name) => named(session, path, name, dest, made)?,
         None => content_of(session, path, dest)?,
     };
-    copy(&session.opened.vfs, &mut source, &target, rules)
+    copy(&session.opened.vfs, &mut source, &target, rules)?;
+    if let Some(name) = name {
+        made.add(name);
+    }
+    Ok(())
 }
 
 /// The name that a path on this machine ends in; `None` for one that stands for what is in a directory.
@@ -100,6 +112,7 @@ fn named(
     path: &Path,
     name: &[u8],
     dest: &Destination,
+    made: &Made,
 ) -> Result<(DirectorySource, Target), Failure> {
     let shown = || safe(path.as_os_str().as_bytes());
     let bytes = path.as_os_str().as_bytes();
@@ -117,6 +130,9 @@ fn named(
     };
     if place.is_directory && !is_directory {
         return Err(place.failure(&VfsError::NotDirectory));
+    }
+    if !is_directory {
+        made.refuse(&place, bytes)?;
     }
     match place.node(vfs)?.map(|node| node.kind()) {
         Some(FileType::Directory) if !is_directory => return Err(place.failure(&VfsError::IsDirectory)),
@@ -225,7 +241,8 @@ fn copy_entries(
     let refused = |error: Error| failure(&target.path, &error);
     let mut buffer = vec![0; CHUNK_BYTES];
     while let Some(entry) = source.next_entry().map_err(|error| source_failure(&error))? {
-        let Some(entry) = changed(entry, target, rules) else { continue };
+        let entry = changed(entry, source.name(), target, rules).map_err(|error| source_failure(&error))?;
+        let Some(entry) = entry else { continue };
         let has_content = matches!(entry.kind, EntryKind::Regular(_));
         writer.put(entry).map_err(refused)?;
         while has_content
@@ -239,20 +256,38 @@ fn copy_entries(
 }
 
 /// An entry as it is put; `None` if it is left out.
-fn changed(mut entry: Entry, target: &Target, rules: &Rules<'_>) -> Option<Entry> {
-    if entry.path.is_root() && !target.with_top {
-        return None;
+fn changed(
+    mut entry: Entry,
+    source_name: &str,
+    target: &Target,
+    rules: &Rules<'_>,
+) -> Result<Option<Entry>, SourceError> {
+    if entry.path.is_root() && !target.with_top || rules.leave_out(&entry.path) {
+        return Ok(None);
     }
-    if rules.exclude.has_or_is_below(&[b"/", entry.path.as_bytes()].concat()) {
-        return None;
-    }
-    entry.path = target.moved(&entry.path)?;
     if let EntryKind::HardLink(to) = &entry.kind {
-        entry.kind = EntryKind::HardLink(target.moved(to)?);
+        if rules.leave_out(to) {
+            // What has that name in the image is another file.
+            let shown = safe(&[b"/", to.as_bytes()].concat());
+            let what = format!("it is a hard link to {shown}, which is left out");
+            let error = SourceError::new(source_name, SourceErrorKind::Refused(what));
+            return Err(error.at_member(entry.path.as_bytes()));
+        }
+        let Some(to) = target.moved(to) else { return Ok(None) };
+        entry.kind = EntryKind::HardLink(to);
     }
+    let Some(path) = target.moved(&entry.path) else { return Ok(None) };
+    entry.path = path;
     entry.metadata.uid = rules.owner.uid.unwrap_or(entry.metadata.uid);
     entry.metadata.gid = rules.owner.gid.unwrap_or(entry.metadata.gid);
-    Some(entry)
+    Ok(Some(entry))
+}
+
+impl Rules<'_> {
+    /// Whether what is at a path of the source is left out.
+    fn leave_out(&self, path: &EntryPath) -> bool {
+        self.exclude.has_or_is_below(&[b"/", path.as_bytes()].concat())
+    }
 }
 
 impl Target {

@@ -13,6 +13,7 @@ use rustyline::{Context, Helper};
 use undercroft_vfs::{Credentials, FileType, Vfs};
 
 use super::words::quoted;
+use crate::text::names::is_harmless;
 
 /// As many names are offered.
 const OFFERED_MAX: usize = 2000;
@@ -41,10 +42,11 @@ impl Completer for Completion {
         let (dir, name) =
             plain.rsplit_once('/').map_or(("", &plain[..]), |(dir, name)| (&plain[..=dir.len()], name));
         let mut names = if matches!(first, "lcd" | "put") { of_machine(dir) } else { self.of_image(dir) };
-        names.retain(|found| found.starts_with(name));
+        // A name with control characters would be typed as keys, and reach the terminal.
+        names.retain(|found| found.starts_with(name) && is_harmless(found));
         names.sort_unstable();
         names.truncate(OFFERED_MAX);
-        Ok((start, names.into_iter().map(|found| quoted(&format!("{dir}{found}"))).collect()))
+        Ok((start, names.into_iter().filter_map(|found| quoted(&format!("{dir}{found}"))).collect()))
     }
 }
 

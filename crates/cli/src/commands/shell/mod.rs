@@ -9,7 +9,7 @@ mod words;
 use std::cell::RefCell;
 use std::env;
 use std::ffi::OsString;
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, IsTerminal, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -61,15 +61,7 @@ pub(crate) fn run(plan: &ShellPlan) -> Result<Option<Kind>, Failure> {
         Commands::Given(commands) => Some(commands.as_bytes().to_vec()),
         Commands::File(path) => Some(read_script(path)?),
         Commands::Stdin if io::stdin().is_terminal() => None,
-        Commands::Stdin => {
-            let mut script = Vec::new();
-            io::stdin()
-                .lock()
-                .take(SCRIPT_MAX_BYTES)
-                .read_to_end(&mut script)
-                .map_err(|error| Failure::host("cannot read the commands on standard input", &error))?;
-            Some(script)
-        }
+        Commands::Stdin => Some(whole(io::stdin().lock(), "the commands on standard input")?),
     };
     let writes = !plan.read_only && may_write(&plan.image);
     let session = Session::open(&plan.image, writes)?;
@@ -85,8 +77,21 @@ pub(crate) fn run(plan: &ShellPlan) -> Result<Option<Kind>, Failure> {
 }
 
 fn read_script(path: &PathBuf) -> Result<Vec<u8>, Failure> {
-    let shown = safe(path.as_os_str().as_bytes());
-    fs::read(path).map_err(|error| Failure::host(format!("cannot read the script {shown}"), &error))
+    let what = format!("the script {}", safe(path.as_os_str().as_bytes()));
+    let file = File::open(path).map_err(|error| Failure::host(format!("cannot read {what}"), &error))?;
+    whole(file, &what)
+}
+
+/// All of a script, if it is not longer than a script may be.
+fn whole(from: impl Read, what: &str) -> Result<Vec<u8>, Failure> {
+    let mut script = Vec::new();
+    from.take(SCRIPT_MAX_BYTES + 1)
+        .read_to_end(&mut script)
+        .map_err(|error| Failure::host(format!("cannot read {what}"), &error))?;
+    if script.len() as u64 > SCRIPT_MAX_BYTES {
+        return Err(Failure::new(Kind::Usage, format!("{what} has more than {SCRIPT_MAX_BYTES} bytes")));
+    }
+    Ok(script)
 }
 
 /// Whether the image is to be opened for changes. What this user may not write to is only looked at.
@@ -287,13 +292,26 @@ fn history_file() -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{self, Read};
+
     use clap::CommandFactory;
 
-    use super::{ShellLine, without_dots};
+    use super::{SCRIPT_MAX_BYTES, ShellLine, whole, without_dots};
 
     #[test]
     fn the_definitions_agree_with_each_other() {
         ShellLine::command().debug_assert();
+    }
+
+    #[test]
+    fn a_script_without_an_end_is_refused() {
+        assert_eq!(whole(&b"ls\n"[..], "it").unwrap(), b"ls\n");
+        assert_eq!(
+            whole(io::repeat(b'\n').take(SCRIPT_MAX_BYTES), "it").unwrap().len() as u64,
+            SCRIPT_MAX_BYTES
+        );
+        let refusal = whole(io::repeat(b'\n'), "it").unwrap_err().to_string();
+        assert!(refusal.starts_with("it has more than 67108864 bytes"), "{refusal}");
     }
 
     #[test]

@@ -6,6 +6,8 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
+use crate::text::names::is_harmless;
+
 /// The commands of a line, each at least one word; or what is wrong with it.
 pub(super) fn commands(line: &[u8]) -> Result<Vec<Vec<OsString>>, String> {
     let mut commands = vec![Vec::new()];
@@ -78,8 +80,11 @@ fn double_quoted(rest: &mut impl Iterator<Item = u8>, word: &mut Vec<u8>) -> Res
     Err("a double quote has no end".to_owned())
 }
 
-/// A name as it is typed, so that it is one word.
-pub(super) fn quoted(name: &str) -> String {
+/// A name as it is typed, so that it is one word; `None` for one that a terminal must not get.
+pub(super) fn quoted(name: &str) -> Option<String> {
+    if !is_harmless(name) {
+        return None;
+    }
     let mut text = String::with_capacity(name.len());
     for character in name.chars() {
         if " \t\\'\"#;|&<>()$`*?[".contains(character) {
@@ -87,7 +92,7 @@ pub(super) fn quoted(name: &str) -> String {
         }
         text.push(character);
     }
-    text
+    Some(text)
 }
 
 #[cfg(test)]
@@ -132,6 +137,13 @@ mod tests {
             assert!(commands(wrong.as_bytes()).is_err(), "{wrong}");
         }
         let odd = "a b'c\"d\\e$f*g#";
-        assert_eq!(words(&quoted(odd)), [[odd]]);
+        assert_eq!(words(&quoted(odd).unwrap()), [[odd]]);
+    }
+
+    #[test]
+    fn quoted_names_hold_no_control_characters() {
+        for hostile in ["a\nget\rpayload", "\x1b[31m", "a\x7f", "\u{9b}31m", "\u{202e}gpj.exe", "\0"] {
+            assert_eq!(quoted(hostile), None, "{hostile:?}");
+        }
     }
 }
