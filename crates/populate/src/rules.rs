@@ -78,9 +78,11 @@ impl Rules {
             metadata.permissions = mode.apply(metadata.permissions, is_directory);
         }
         if let Some(limit) = self.modified {
-            let changed = |time| if self.only_later && time <= limit { time } else { limit };
-            metadata.modified = changed(metadata.modified);
-            metadata.accessed = metadata.accessed.map(changed);
+            for time in metadata.accessed.iter_mut().chain([&mut metadata.modified]) {
+                if !self.only_later || *time > limit {
+                    *time = limit;
+                }
+            }
         }
     }
 }
