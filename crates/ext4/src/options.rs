@@ -20,7 +20,7 @@ pub struct WriteOptions {
     /// be made anew: for filling a new one, whose journal stays as it was made.
     /// Reserved blocks are used like others.
     pub logged: bool,
-    /// What the generations of new inodes are made of; random unless said.
+    /// What the generations of new inodes are made of, and where directories are placed; random unless said.
     pub generation_seed: Option<u64>,
 }
 

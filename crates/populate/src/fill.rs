@@ -20,7 +20,7 @@ const BATCH_ITEMS: usize = 512;
 const BATCHES_AHEAD: usize = 4;
 
 /// How a filesystem is filled.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct FillOptions {
     /// How entries are put.
     pub writer: WriterOptions,
@@ -56,7 +56,7 @@ struct Batch {
 /// short.
 pub fn fill(vfs: &Arc<Vfs>, sources: &mut [Box<dyn Source>], options: &FillOptions) -> Result<Filled, Error> {
     let root = vfs.root().map_err(|error| Error::filesystem(crate::EntryPath::root(), error))?;
-    let how = WriterOptions { only_space: options.only_space, ..options.writer };
+    let how = WriterOptions { only_space: options.only_space, ..options.writer.clone() };
     let names = sources.iter().map(|source| source.name().to_owned());
     let mut filling = Filling {
         writer: Writer::new(Arc::clone(vfs), root, how),

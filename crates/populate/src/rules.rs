@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use undercroft_vfs::Timestamp;
 
-use crate::{Entry, EntryKind, EntryPath, ModeChange, Piece, Source, SourceError, SourceErrorKind};
+use crate::{Entry, EntryKind, EntryPath, Metadata, ModeChange, Piece, Source, SourceError, SourceErrorKind};
 
 /// Whether a path, in its bytes and without a slash in front, is left out.
 pub type LeftOut = Arc<dyn Fn(&[u8]) -> bool + Send + Sync>;
@@ -26,9 +26,9 @@ pub struct Rules {
     pub group: Option<u32>,
     /// How permissions are changed, except those of symbolic links.
     pub mode: Option<ModeChange>,
-    /// The time of the last change of content.
+    /// The time of the last change of content, and of the last access where a source has one.
     pub modified: Option<Timestamp>,
-    /// Only times after `modified` are changed.
+    /// Only times after `modified` are changed, each by itself.
     pub only_later: bool,
 }
 
@@ -51,7 +51,17 @@ impl Rules {
     }
 
     fn apply(&self, entry: &mut Entry) {
-        let metadata = &mut entry.metadata;
+        let is_directory = entry.kind == EntryKind::Directory;
+        self.change(&mut entry.metadata, is_directory, matches!(entry.kind, EntryKind::Symlink(_)));
+    }
+
+    /// What a directory gets that no source says anything of.
+    pub(crate) fn of_directory(&self, mut metadata: Metadata) -> Metadata {
+        self.change(&mut metadata, true, false);
+        metadata
+    }
+
+    fn change(&self, metadata: &mut Metadata, is_directory: bool, is_link: bool) {
         if let Some(&uid) = self.users.get(&metadata.uid) {
             metadata.uid = uid;
         } else if let Some(uid) = self.owner {
@@ -63,16 +73,16 @@ impl Rules {
             metadata.gid = gid;
         }
         if let Some(mode) = &self.mode
-            && !matches!(entry.kind, EntryKind::Symlink(_))
+            && !is_link
         {
-            let is_directory = entry.kind == EntryKind::Directory;
             metadata.permissions = mode.apply(metadata.permissions, is_directory);
         }
-        if let Some(modified) = self.modified
-            && (!self.only_later || metadata.modified > modified)
-        {
-            metadata.modified = modified;
-            metadata.accessed = metadata.accessed.map(|_| modified);
+        if let Some(limit) = self.modified {
+            for time in metadata.accessed.iter_mut().chain([&mut metadata.modified]) {
+                if !self.only_later || *time > limit {
+                    *time = limit;
+                }
+            }
         }
     }
 }
@@ -164,6 +174,20 @@ mod tests {
         let mut buf = [0; 10];
         assert!(ruled.read_content(&mut buf).unwrap().is_none());
         assert!(ruled.next_entry().unwrap().is_none());
+    }
+
+    #[test]
+    fn times_are_clamped_each_by_itself() {
+        let at = |seconds| Timestamp { seconds, nanoseconds: 0 };
+        let rules = Rules { modified: Some(at(100)), only_later: true, ..Rules::default() };
+        let clamped = |modified, accessed| {
+            let metadata =
+                Metadata { modified: at(modified), accessed: Some(at(accessed)), ..Metadata::default() };
+            let metadata = rules.of_directory(metadata);
+            (metadata.modified, metadata.accessed.unwrap())
+        };
+        assert_eq!(clamped(50, 200), (at(50), at(100)));
+        assert_eq!(clamped(200, 50), (at(100), at(50)));
     }
 
     #[test]

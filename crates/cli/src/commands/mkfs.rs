@@ -1,6 +1,7 @@
 //! `mkfs`: makes a filesystem on an image or a device, and the image if it is not there.
 
 mod fill;
+mod first_block;
 mod size;
 mod whole;
 
@@ -222,11 +223,8 @@ fn in_place(plan: &MkfsPlan) -> Result<(Option<Before>, Result<Made, Failure>), 
     let room = target.device.size_bytes();
     let file = fs::metadata(&image.path).ok().filter(|found| found.is_file() && image.array.is_none());
     let raw = file.as_ref().is_some_and(|found| found.len() == room || image.partition.is_some());
-    let is = if raw { ImageFormat::Raw } else { ImageFormat::Qcow2 };
-    if file.is_some() && plan.format.is_some_and(|wanted| wanted != is) {
-        let is = if raw { "a raw image" } else { "a qcow2 image" };
-        return Err(Failure::new(Kind::Usage, format!("{} is {is} already", image.shown()))
-            .advise("leave `--format` off, or remove the file"));
+    if file.is_some() {
+        format_there(plan, raw)?;
     }
     if !plan.overwrite
         && let Some(what) = image::what_is_on(&target.device)?
@@ -246,6 +244,17 @@ fn in_place(plan: &MkfsPlan) -> Result<(Option<Before>, Result<Made, Failure>), 
     target.close()?;
     new_file::resize(image, wanted)?;
     Ok((Some(Before::Bytes(room)), open_and_make(plan, false)))
+}
+
+/// The format of an image file that is there; refuses another one that is asked for.
+fn format_there(plan: &MkfsPlan, raw: bool) -> Result<ImageFormat, Failure> {
+    let (is, name) =
+        if raw { (ImageFormat::Raw, "a raw image") } else { (ImageFormat::Qcow2, "a qcow2 image") };
+    if plan.format.is_some_and(|wanted| wanted != is) {
+        return Err(Failure::new(Kind::Usage, format!("{} is {name} already", plan.image.shown()))
+            .advise("leave `--format` off, or remove the file"));
+    }
+    Ok(is)
 }
 
 fn open_and_make(plan: &MkfsPlan, is_zeroed: bool) -> Result<Made, Failure> {

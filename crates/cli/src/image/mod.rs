@@ -221,6 +221,11 @@ pub(crate) struct ToOverwrite {
 }
 
 impl ToOverwrite {
+    /// The members of its array, if it has one.
+    pub(crate) fn members(&self) -> impl Iterator<Item = &ImageSpec> {
+        self.array.iter().flat_map(|open| open.members.iter().map(|(member, _)| member))
+    }
+
     /// Ends the writing.
     ///
     /// # Errors

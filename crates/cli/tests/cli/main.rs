@@ -26,6 +26,7 @@ mod look;
 mod md;
 mod mkfs;
 mod mkfs_from;
+mod mkfs_target;
 mod mkfs_xfs;
 mod mount;
 mod mount_helper;

@@ -50,6 +50,9 @@ pub(crate) struct Allocator {
     pub(super) blocks_per_group: u32,
     /// Blocks of a stripe of the array below; 0 when it is not known.
     pub(super) stripe: u32,
+    /// What decides where directories in the root are looked for a place; random unless the generations of inodes have a
+    /// seed.
+    pub(super) first_place: Option<u32>,
     /// Whether freed blocks are discarded.
     pub(super) discards: bool,
 }
@@ -152,6 +155,7 @@ impl Allocator {
             inodes_per_group: geometry.inodes_per_group(),
             blocks_per_group: geometry.blocks_per_group(),
             stripe: if stripe <= geometry.blocks_per_group() / 2 { stripe } else { 0 },
+            first_place: options.generation(0),
             discards: options.discard,
             cells,
         })

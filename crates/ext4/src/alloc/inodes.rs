@@ -303,11 +303,15 @@ impl Allocator {
         home
     }
 
-    /// Of some places that are no fuller than usual, the one with the fewest directories.
+    /// Of some places that are no fuller than usual, the one with the fewest directories. Which are looked at first is
+    /// random, unless the new inodes of this filesystem are not.
     fn emptiest_place(&self, average_inodes: u64, average_blocks: u64) -> Option<u32> {
         let flex_groups = self.flex_groups();
         let places = (self.cells.len() as u32).div_ceil(flex_groups);
-        let start = RandomState::new().hash_one(()) as u32 % places;
+        let start = match self.first_place {
+            Some(number) => number % places,
+            None => RandomState::new().hash_one(()) as u32 % places,
+        };
         (start..places)
             .chain(0..start)
             .take(PLACES_COMPARED as usize)

@@ -131,11 +131,38 @@ impl Writer {
     }
 
     /// A directory that no entry names, as the one for which it was made needs it.
-    pub(super) fn note_made(&mut self, node: &Node, place: Arc<Place>) {
+    pub(super) fn note_made(&mut self, node: &Arc<Node>, place: Arc<Place>) -> Refusable<()> {
         let now = self.options.changed.unwrap_or_else(clock::now);
-        let place = Some(place);
-        let late = Late { place, permissions: None, default_list: None, accessed: now, modified: now };
+        let late = match &self.options.unnamed {
+            None => {
+                let place = Some(place);
+                Late { place, permissions: None, default_list: None, accessed: now, modified: now }
+            }
+            Some(rules) => {
+                let metadata = Metadata { permissions: 0o755, modified: now, ..Metadata::default() };
+                self.dress_directory_now(node, Some(place), rules.of_directory(metadata), true)?
+            }
+        };
         self.late.insert(node.ino(), late);
+        Ok(())
+    }
+
+    /// Changes the base by the rules, if no entry has named it.
+    pub(super) fn dress_unnamed_base(&mut self) -> std::result::Result<(), Error> {
+        let base = self.parents.base();
+        let Some(rules) = self.options.unnamed.clone().filter(|_| !self.late.contains_key(&base.ino()))
+        else {
+            return Ok(());
+        };
+        let own = base.ownership();
+        let metadata = rules.of_directory(Metadata {
+            uid: own.uid,
+            gid: own.gid,
+            permissions: own.permissions,
+            modified: self.options.changed.unwrap_or_else(clock::now),
+            ..Metadata::default()
+        });
+        self.dress_directory(&base, &EntryPath::root(), None, metadata, false)
     }
 
     /// Gives a directory what it gets at the end.

@@ -39,13 +39,17 @@ use self::one_step::Pending;
 use self::parents::Parents;
 use self::xattrs::Refusal;
 pub use self::xattrs::UnkeptXattrs;
-use crate::{Content, Entry, EntryKind, EntryPath, Error, Metadata};
+use crate::{Content, Entry, EntryKind, EntryPath, Error, Metadata, Rules};
 
 /// How entries are put.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct WriterOptions {
     /// The time of change of every inode that is put, and the times of directories that no entry names; now by default.
     pub changed: Option<Timestamp>,
+    /// What is changed of directories that no entry names: of those that are made, which the superuser owns with
+    /// permissions 0755, and of the base. Without it they inherit what their directories hand on, and the base stays as
+    /// it is.
+    pub unnamed: Option<Arc<Rules>>,
     /// Content is not written, and files get the space that it needs.
     pub only_space: bool,
 }
@@ -154,6 +158,7 @@ impl Writer {
     pub fn finish(mut self) -> Result<Filled, Error> {
         self.finish_file()?;
         self.parents.forget();
+        self.dress_unnamed_base()?;
         let late = std::mem::take(&mut self.late);
         for (ino, late) in late {
             self.apply_late(ino, &late).map_err(|refusal| refusal.at(late.path()))?;

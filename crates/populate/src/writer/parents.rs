@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use undercroft_vfs::{Credentials, Error as VfsError, FileType, NewObject, Node, Result};
 
+use super::xattrs::Refusal;
 use super::{Writer, refused};
 use crate::{EntryPath, Error};
 
@@ -141,10 +142,10 @@ impl Writer {
     }
 
     /// Makes a directory that no entry has named.
-    fn make_parent(&mut self, dir: &Arc<Node>, name: &[u8]) -> Result<Arc<Node>> {
+    fn make_parent(&mut self, dir: &Arc<Node>, name: &[u8]) -> std::result::Result<Arc<Node>, Refusal> {
         let root = &Credentials::root();
         let node = self.vfs.create(root, dir, name, &NewObject::directory(0o755))?;
-        self.note_made(&node, self.parents.place(name));
+        self.note_made(&node, self.parents.place(name))?;
         Ok(node)
     }
 

@@ -81,7 +81,11 @@ impl Filling {
             let source = open_source(path, &how).map_err(|error| Failure::of(kind(&error.kind), &error))?;
             sources.push(Box::new(Ruled::new(source, Arc::clone(&plan.rules))));
         }
-        let writer = WriterOptions { changed: Some(time), ..WriterOptions::default() };
+        let writer = WriterOptions {
+            changed: Some(time),
+            unnamed: Some(Arc::clone(&plan.rules)),
+            ..WriterOptions::default()
+        };
         let options = FillOptions { writer, single_thread: plan.single_thread, only_space: false };
         Ok(Self { sources, options, time })
     }
@@ -126,7 +130,7 @@ impl Filling {
             source.rewind().map_err(|error| Failure::of(kind(&error.kind), &error))?;
         }
         let before = vfs.filesystem().statfs().map_err(open_failed)?;
-        let options = FillOptions { only_space, ..self.options };
+        let options = FillOptions { only_space, ..self.options.clone() };
         let filled = fill(&vfs, &mut self.sources, &options).map_err(|error| failure(&error));
         // What is left of a failure is of no use, and closing it has nothing to add.
         let closed = vfs.close();

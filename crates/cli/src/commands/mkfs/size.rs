@@ -5,9 +5,10 @@
 //! much is free. A filesystem that turns out to be too small, because its space lies in more pieces, is made again a little
 //! larger.
 
+use std::fs::File;
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
-use tempfile::NamedTempFile;
 use undercroft_block::{Device, FileDevice, FileOptions, MemoryDevice};
 use undercroft_diskfs::mkfs::MkfsError;
 use undercroft_ext4 as ext4;
@@ -90,7 +91,7 @@ pub(super) fn smallest(
     fill: &FillPlan,
     filling: &mut Filling,
     new: &NewImage,
-    scratch: &NamedTempFile,
+    scratch: &File,
 ) -> Result<(Made, Contents), Failure> {
     let mut plan = plan.clone();
     if let NewFormat::Ext(options) = &mut plan.options {
@@ -125,11 +126,12 @@ pub(super) fn smallest(
 }
 
 /// What filling takes.
-fn rehearse(plan: &MkfsPlan, filling: &mut Filling, scratch: &NamedTempFile) -> Result<Used, Failure> {
+fn rehearse(plan: &MkfsPlan, filling: &mut Filling, scratch: &File) -> Result<Used, Failure> {
     for size in REHEARSED_BYTES {
-        let (file, path) = (scratch.as_file(), scratch.path());
-        let sized = file.set_len(0).and_then(|()| file.set_len(size));
-        sized.map_err(|error| Failure::host(path.display().to_string(), &error))?;
+        let sized = scratch.set_len(0).and_then(|()| scratch.set_len(size));
+        sized.map_err(|error| Failure::host("cannot make a scratch file larger", &error))?;
+        // It has no other name.
+        let path = format!("/proc/self/fd/{}", scratch.as_raw_fd());
         let device = FileDevice::open(path, FileOptions::read_write())
             .map_err(|error| Failure::of(Kind::Host, &error))?;
         let device: Device = Arc::new(device);

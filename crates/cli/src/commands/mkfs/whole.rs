@@ -1,25 +1,29 @@
 //! The image that a filled filesystem is made in.
 //!
 //! An image file is made beside its final name, under one that begins with a dot, and moved to it when it is durable: what
-//! ends the program earlier leaves what was there. A device, a partition and an array are written where they are.
+//! ends the program earlier leaves what was there, and a signal that ends it leaves the unfinished file too. What is
+//! replaced stays open, with its lock, until then. A device, a partition and an array are written where they are, the
+//! primary superblock last.
 
 use std::fs::{self, File, Permissions};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
 use tempfile::{Builder, NamedTempFile};
-use undercroft_block::ImageFormat;
+use undercroft_block::{Device, ImageFormat};
 use undercroft_diskfs::mkfs::MkfsError;
 use undercroft_populate::FileId;
 
 use super::fill::Filling;
+use super::first_block::FirstBlockLast;
 use super::size::smallest;
-use super::{Contents, Made};
+use super::{Contents, Made, format_there};
 use crate::exit::Kind;
 use crate::failure::Failure;
-use crate::image::{self, new_file};
-use crate::plan::{FillPlan, ImageSpec, MkfsPlan};
+use crate::image::{self, ToOverwrite, new_file};
+use crate::plan::{FillPlan, Free, ImageSpec, MkfsPlan};
 
 /// Makes the filesystem and fills it.
 pub(crate) fn make_and_fill(plan: &MkfsPlan, fill: &FillPlan) -> Result<(Made, Contents), Failure> {
@@ -36,29 +40,34 @@ pub(crate) fn make_and_fill(plan: &MkfsPlan, fill: &FillPlan) -> Result<(Made, C
         return Err(Failure::new(Kind::CannotOpen, format!("{shown} does not exist"))
             .advise(image::no_such_device(&image.path)));
     }
-    let before = found.as_ref().map_or(0, fs::Metadata::len);
-    let size_bytes = plan.size_bytes.or((before > 0 && !fill.auto_size).then_some(before));
-    if before > 0 {
-        refuse_present(plan)?;
-    }
-    let format = new_file::format_of(&image.path, plan.format)?;
-    let path = real_path(&image.path, found.is_some())?;
+    let replaced = found.map(|found| Replaced::open(plan, found)).transpose()?;
+    let before = replaced.as_ref().and_then(|replaced| replaced.content);
+    let size_bytes = plan.size_bytes.or(before.filter(|_| !fill.auto_size).map(|(size, _)| size));
+    let format = match before {
+        Some((_, format)) => format,
+        None => new_file::format_of(&image.path, plan.format)?,
+    };
+    let path = real_path(&image.path, replaced.is_some())?;
     let directory = directory_of(&path);
-    let file = beside(&path, directory)?;
+    let file = beside(&path, directory, replaced.is_some())?;
     let rehearsal = size_bytes.is_none().then(|| scratch(directory)).transpose()?;
-    let made_here = [Some(&file), rehearsal.as_ref()].into_iter().flatten();
-    let made_here = made_here.filter_map(|file| file.as_file().metadata().ok());
-    let not_these = made_here.chain(found.clone()).map(|file| id(&file)).collect();
+    let made_here = file.as_file().metadata().ok();
+    let there = replaced.as_ref().map(|replaced| &replaced.found);
+    let not_these = made_here.iter().chain(there).map(id).collect();
     let mut filling = Filling::open(fill, not_these, directory.to_owned())?;
     let new = NewImage { spec: ImageSpec::plain(file.path().to_owned()), format };
     let made = match (size_bytes, rehearsal) {
         (None, Some(rehearsal)) => smallest(plan, fill, &mut filling, &new, &rehearsal)?,
         (size, _) => new.fill(plan, &mut filling, size.unwrap_or_default())?,
     };
-    if let Some(found) = found {
-        let _ = file.as_file().set_permissions(found.permissions());
+    if let Some(replaced) = &replaced {
+        let shown = image.shown();
+        for (what, error) in hand_over(file.as_file(), &replaced.found) {
+            eprintln!("undercroft: note: {shown} does not keep its {what}: {error}");
+        }
     }
-    keep(file, &path, directory)?;
+    keep(file, &path, directory, replaced.is_some())?;
+    replaced.map_or(Ok(()), |replaced| replaced.target.close())?;
     Ok(made)
 }
 
@@ -82,15 +91,18 @@ fn real_path(path: &Path, is_there: bool) -> Result<PathBuf, Failure> {
 
 /// Makes the filesystem on a device, a partition or an array.
 fn in_place(plan: &MkfsPlan, fill: &FillPlan) -> Result<(Made, Contents), Failure> {
-    let target = image::open_to_overwrite(&plan.image)?;
-    if !plan.overwrite
-        && let Some(what) = image::what_is_on(&target.device)?
-    {
-        return Err(present(target.device.name(), what));
+    if fill.auto_size {
+        let option = if fill.free == Free::Nothing { "--size auto" } else { "--free" };
+        let what = format!("{option} is for image files, and {} has its size already", plan.image.shown());
+        return Err(Failure::new(Kind::Usage, what).advise("leave it out"));
     }
-    let mut filling = Filling::open(fill, Vec::new(), std::env::temp_dir())?;
-    let made = filling.make(&target.device, &plan.options, false)?;
-    target.device.flush().map_err(|error| Failure::of(Kind::Io, &error))?;
+    let target = image::open_to_overwrite(&plan.image)?;
+    refuse_present(plan, &target)?;
+    let mut filling = Filling::open(fill, written_files(&plan.image, &target), std::env::temp_dir())?;
+    let failed = |error| Failure::of(Kind::Io, &error);
+    let last = Arc::new(FirstBlockLast::new(Arc::clone(&target.device)).map_err(failed)?);
+    let made = filling.make(&(Arc::clone(&last) as Device), &plan.options, false)?;
+    last.finish().map_err(failed)?;
     target.close()?;
     Ok(made)
 }
@@ -100,15 +112,69 @@ fn present(device: String, what: undercroft_ext4::Present) -> Failure {
     Failure::of(Kind::of_mkfs(&present), &present).advise("`--force` overwrites it")
 }
 
-/// Refuses an image that is there, unless it may be overwritten; and one that is in use.
-fn refuse_present(plan: &MkfsPlan) -> Result<(), Failure> {
-    let target = image::open_to_overwrite(&plan.image)?;
+/// Refuses what is on a target, unless it may be overwritten.
+fn refuse_present(plan: &MkfsPlan, target: &ToOverwrite) -> Result<(), Failure> {
     if !plan.overwrite
         && let Some(what) = image::what_is_on(&target.device)?
     {
         return Err(present(target.device.name(), what));
     }
-    target.close()
+    Ok(())
+}
+
+/// The image files that are written in place, and which a source may have in it.
+fn written_files(image: &ImageSpec, target: &ToOverwrite) -> Vec<FileId> {
+    let members = target.members().map(|member| &*member.path);
+    let own = image.array.is_none().then_some(&*image.path);
+    let files = own.into_iter().chain(members).filter_map(|path| fs::metadata(path).ok());
+    files.filter(fs::Metadata::is_file).map(|file| id(&file)).collect()
+}
+
+/// An image file that another one replaces. It stays open, and locked, until it is.
+struct Replaced {
+    found: fs::Metadata,
+    target: ToOverwrite,
+    /// The size of what is in it, and its format; `None` where it is empty.
+    content: Option<(u64, ImageFormat)>,
+}
+
+impl Replaced {
+    /// Refuses one that is in use, one that may not be overwritten, and another format than the one that it has.
+    fn open(plan: &MkfsPlan, found: fs::Metadata) -> Result<Self, Failure> {
+        let target = image::open_to_overwrite(&plan.image)?;
+        if found.len() == 0 {
+            return Ok(Self { found, target, content: None });
+        }
+        let size = target.device.size_bytes();
+        let format = format_there(plan, found.len() == size)?;
+        refuse_present(plan, &target)?;
+        Ok(Self { found, target, content: Some((size, format)) })
+    }
+}
+
+/// Gives a new file the owner, group and permissions of the one that it replaces; what of it could not be given. No one
+/// gets permissions that the old file did not give.
+fn hand_over(file: &File, from: &fs::Metadata) -> Vec<(&'static str, std::io::Error)> {
+    let mut failed = Vec::new();
+    let mut mode = from.mode() & 0o7777;
+    let (uid, gid) = (from.uid(), from.gid());
+    if file.metadata().is_ok_and(|now| now.gid() != gid)
+        && let Err(error) = fchown(file, None, Some(gid))
+    {
+        // The group is another one, which is among the others of the old file.
+        mode &= 0o707 | (mode & 0o007) << 3;
+        failed.push(("group", error));
+    }
+    if file.metadata().is_ok_and(|now| now.uid() != uid)
+        && let Err(error) = fchown(file, Some(uid), None)
+    {
+        mode &= 0o777;
+        failed.push(("owner", error));
+    }
+    if let Err(error) = file.set_permissions(Permissions::from_mode(mode)) {
+        failed.push(("permissions", error));
+    }
+    failed
 }
 
 /// A new image file under a name of its own.
@@ -140,29 +206,30 @@ fn directory_of(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// A file beside a final name, which goes when it is dropped.
-fn beside(path: &Path, directory: &Path) -> Result<NamedTempFile, Failure> {
+/// A file beside a final name, which goes when it is dropped. One that replaces another is its maker's alone until it has
+/// the other's permissions.
+fn beside(path: &Path, directory: &Path, replaces: bool) -> Result<NamedTempFile, Failure> {
     let mut prefix = std::ffi::OsString::from(".");
     prefix.push(path.file_name().unwrap_or_default());
     prefix.push(".");
-    let permissions = Permissions::from_mode(0o666);
+    let permissions = Permissions::from_mode(if replaces { 0o600 } else { 0o666 });
     let made = Builder::new().prefix(&prefix).permissions(permissions).tempfile_in(directory);
     made.map_err(|error| Failure::host(format!("cannot make a file in {}", directory.display()), &error))
 }
 
-/// Gives a whole image its final name, durably.
-fn keep(file: NamedTempFile, path: &Path, directory: &Path) -> Result<(), Failure> {
+/// Gives a whole image its final name, durably. It replaces only what it was made to replace, and no file that another
+/// program has made meanwhile.
+fn keep(file: NamedTempFile, path: &Path, directory: &Path, replaces: bool) -> Result<(), Failure> {
     let fail = |error: &std::io::Error| Failure::host(format!("cannot make {}", path.display()), error);
     file.as_file().sync_all().map_err(|error| fail(&error))?;
-    file.persist(path).map_err(|error| fail(&error.error))?;
+    let kept = if replaces { file.persist(path) } else { file.persist_noclobber(path) };
+    kept.map_err(|error| fail(&error.error))?;
     File::open(directory).and_then(|directory| directory.sync_all()).map_err(|error| fail(&error))
 }
 
-/// A scratch file of the size of the metadata.
-fn scratch(directory: &Path) -> Result<NamedTempFile, Failure> {
-    Builder::new()
-        .prefix(".undercroft.")
-        .tempfile_in(directory)
+/// A scratch file of the size of the metadata, without a name.
+fn scratch(directory: &Path) -> Result<File, Failure> {
+    tempfile::tempfile_in(directory)
         .map_err(|error| Failure::host(format!("cannot make a file in {}", directory.display()), &error))
 }
 
