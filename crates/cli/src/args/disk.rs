@@ -38,9 +38,10 @@ pub(crate) enum DiskFamily {
 
     /// Give the free space of an image back to the filesystem that its file is on
     #[command(
-        after_help = "What the filesystems in it (ext2, ext3, ext4, XFS) have free, and what lies between partitions, becomes holes of a raw \
-image. A qcow2 image is written anew beside itself without that space, and takes its own place when it is whole. Swap space and what is not known stay as \
-they are. The first MiB stays, for boot loaders.
+        after_help = "What the filesystems in it (ext2, ext3, ext4, XFS) have free becomes holes of a raw image. A qcow2 image is written anew \
+beside itself without that space, and takes its own place when it is whole and smaller. What lies outside of filesystems stays as it is: boot loaders, swap \
+space, what is between partitions, and what is not known. An image is refused if its table is damaged, if partitions overlap, if it has both partitions and a \
+filesystem on the whole of it, or if something in it is a member of an array.
 
 Examples:
   undercroft compact disk.img
