@@ -223,9 +223,9 @@ pub(crate) struct CreateArgs {
     #[arg(long, value_name = "ID")]
     pub(crate) id: Option<String>,
 
-    /// Bytes of a sector: 512 or 4096
-    #[arg(long, value_name = "BYTES", default_value = "512")]
-    pub(crate) sector_size: u32,
+    /// Bytes of a sector: 512 or 4096; those of a block device are its own, those of a file 512 unless said
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) sector_size: Option<u32>,
 
     /// Replace an image that is there, or overwrite what is on a device
     #[arg(long)]
