@@ -10,7 +10,7 @@ use super::{DangerArgs, ImageArgs, JsonArg, NewImageFormat};
 const PARTS: &str = "\
 A PART is NAME=FORMAT:SIZE[:SOURCE] or NAME=raw:FILE. NAME is the partition's name in the table, and decides its type where it is one \
 of them: root, usr, home, srv, var, tmp, esp, xbootldr, swap, linux-generic, ... FORMAT is ext4, ext3, ext2, xfs, vfat, swap, or `none` for a partition \
-that stays empty. SIZE is 10G, `min` for as small as its content allows, or `rest` for what is left of --size. SOURCE is a \
+that stays empty. SIZE is 10G, `min` for as small as its content allows (ext4, xfs, vfat), or `rest` for what is left of --size. SOURCE is a \
 directory or an archive, whose files are put into it. A TOML file says more: `undercroft disk create --help` shows one.";
 
 #[derive(Debug, Subcommand)]

@@ -168,7 +168,8 @@ fn fill(
         let window = window(device, place)?;
         content::make(part, &window, place.start, is_zeroed)?;
     }
-    editor.write(&**device).map_err(|error| Failure::of(Kind::Io, &error))
+    let written = device.flush().and_then(|()| editor.write(&**device));
+    written.map_err(|error| Failure::of(Kind::Io, &error))
 }
 
 /// A partition's place on a disk.
