@@ -61,7 +61,7 @@ pub(super) fn run(spec: &ImageSpec, format: Format) -> Result<(), Failure> {
         copy_all(&(forgetting as Device), &to, true)?;
         drop(to);
         // Compressed clusters are written anew in full.
-        let is_smaller = new.allocated_bytes()? < allocated_bytes_before;
+        let is_smaller = new.allocated_bytes()? < allocated(spec)?;
         if is_smaller {
             new.finish()?;
         }
@@ -80,7 +80,10 @@ pub(super) fn run(spec: &ImageSpec, format: Format) -> Result<(), Failure> {
             let free = human::size(free_bytes);
             let shown = spec.shown();
             if kept {
-                writeln!(out, "{shown} takes {now} as before: without what is free it would not be smaller")?;
+                writeln!(
+                    out,
+                    "{shown} stays, and takes {now}: without what is free it would not be smaller"
+                )?;
             } else {
                 writeln!(out, "{shown} takes {now}, and took {before}; {free} in it are free")?;
             }
