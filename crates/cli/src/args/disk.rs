@@ -128,7 +128,7 @@ fn create_help() -> String {
         "{PARTS}
 
 Partitions begin at whole MiB. The disk is as large as they need unless --size says otherwise. The image appears under its name when it is whole. The same \
-arguments, files and --seed make the same bytes, where SOURCE_DATE_EPOCH says the time.
+arguments, files and --seed make the same bytes, where SOURCE_DATE_EPOCH says the time; ext2 and ext3 with files excepted.
 
 A TOML file (--config) has what cannot be said in a PART; paths in it are relative to it:
   table = \"gpt\"

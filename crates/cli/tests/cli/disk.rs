@@ -79,7 +79,7 @@ fn a_seed_and_a_time_make_the_same_bytes() {
     let sources = sources();
     let dir = sources.path();
     let parts = "esp=vfat:64M:boot swap=swap:16M tar=raw:tree.tar empty=ext4:20M root=ext4:20M:tree.tar \
-                 old=ext2:30M:tree data=xfs:320M:tree";
+                 dir=ext4:20M:tree data=xfs:320M:tree";
     for image in ["a.img", "b.img"] {
         within(dir, &format!("disk create -q {image} --seed one {parts}")).succeeded();
     }
