@@ -74,6 +74,12 @@ impl Failure {
         Self { what: format!("line {number}: {}", self.what), ..self }
     }
 
+    /// The same of a part of something, which is named in front. Advice goes: it is about the options of another command.
+    #[must_use]
+    pub(crate) fn of_part(self, shown: &str) -> Self {
+        Self { what: format!("{shown}: {}", self.what), advice: None, ..self }
+    }
+
     /// The filesystem refused something about `path` inside the image.
     pub(crate) fn inside(path: &[u8], error: &vfs::Error) -> Self {
         Self::new(Kind::of(error), safe(path)).because(error)

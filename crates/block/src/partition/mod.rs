@@ -57,6 +57,13 @@ impl Table {
         self.partitions.iter().find(|partition| partition.number == number)
     }
 
+    /// Partitions that overlap or lie outside of the usable part of the disk, in words. A container of logical partitions
+    /// overlaps them, and nothing else.
+    #[must_use]
+    pub fn contradiction(&self) -> Option<String> {
+        edit::contradiction(self)
+    }
+
     fn none(sector_bytes: u32) -> Self {
         Self {
             scheme: Scheme::None,

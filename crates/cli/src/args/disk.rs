@@ -10,7 +10,7 @@ use super::{DangerArgs, ImageArgs, JsonArg, NewImageFormat};
 const PARTS: &str = "\
 A PART is NAME=FORMAT:SIZE[:SOURCE] or NAME=raw:FILE. NAME is the partition's name in the table, and decides its type where it is one \
 of them: root, usr, home, srv, var, tmp, esp, xbootldr, swap, linux-generic, ... FORMAT is ext4, ext3, ext2, xfs, vfat, swap, or `none` for a partition \
-that stays empty. SIZE is 10G, `min` for as small as its content allows, or `rest` for what is left of --size. SOURCE is a \
+that stays empty. SIZE is 10G, `min` for as small as its content allows (ext4, xfs, vfat), or `rest` for what is left of --size. SOURCE is a \
 directory or an archive, whose files are put into it. A TOML file says more: `undercroft disk create --help` shows one.";
 
 #[derive(Debug, Subcommand)]
@@ -38,9 +38,10 @@ pub(crate) enum DiskFamily {
 
     /// Give the free space of an image back to the filesystem that its file is on
     #[command(
-        after_help = "What the filesystems in it (ext2, ext3, ext4, XFS) have free, and what lies between partitions, becomes holes of a raw \
-image. A qcow2 image is written anew beside itself without that space, and takes its own place when it is whole. Swap space and what is not known stay as \
-they are. The first MiB stays, for boot loaders.
+        after_help = "What the filesystems in it (ext2, ext3, ext4, XFS) have free becomes holes of a raw image. A qcow2 image is written anew \
+beside itself without that space, and takes its own place when it is whole and smaller. What lies outside of filesystems stays as it is: boot loaders, swap \
+space, what is between partitions, and what is not known. An image is refused if its table is damaged, if partitions overlap, if it has both partitions and a \
+filesystem on the whole of it, or if something in it is a member of an array.
 
 Examples:
   undercroft compact disk.img
@@ -127,7 +128,7 @@ fn create_help() -> String {
         "{PARTS}
 
 Partitions begin at whole MiB. The disk is as large as they need unless --size says otherwise. The image appears under its name when it is whole. The same \
-arguments, files and --seed make the same bytes, where SOURCE_DATE_EPOCH says the time.
+arguments, files and --seed make the same bytes, where SOURCE_DATE_EPOCH says the time; ext2 and ext3 with files excepted.
 
 A TOML file (--config) has what cannot be said in a PART; paths in it are relative to it:
   table = \"gpt\"
@@ -222,9 +223,9 @@ pub(crate) struct CreateArgs {
     #[arg(long, value_name = "ID")]
     pub(crate) id: Option<String>,
 
-    /// Bytes of a sector: 512 or 4096
-    #[arg(long, value_name = "BYTES", default_value = "512")]
-    pub(crate) sector_size: u32,
+    /// Bytes of a sector: 512 or 4096; those of a block device are its own, those of a file 512 unless said
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) sector_size: Option<u32>,
 
     /// Replace an image that is there, or overwrite what is on a device
     #[arg(long)]

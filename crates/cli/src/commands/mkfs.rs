@@ -1,8 +1,8 @@
 //! `mkfs`: makes a filesystem on an image or a device, and the image if it is not there.
 
-mod fill;
+pub(crate) mod fill;
 mod first_block;
-mod size;
+pub(crate) mod size;
 mod whole;
 
 use std::fs;
@@ -268,7 +268,11 @@ fn make(plan: &MkfsPlan, target: ToOverwrite, is_zeroed: bool) -> Result<Made, F
 }
 
 /// Makes a filesystem on a device, whatever is there.
-fn make_on(device: &dyn BlockDevice, options: NewFormat, is_zeroed: bool) -> Result<Made, Failure> {
+pub(crate) fn make_on(
+    device: &dyn BlockDevice,
+    options: NewFormat,
+    is_zeroed: bool,
+) -> Result<Made, Failure> {
     Ok(match options {
         NewFormat::Ext(options) => {
             let options = ext4::MkfsOptions { device_is_zeroed: is_zeroed, overwrite: true, ..options };

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use undercroft_block::ImageFormat;
 use undercroft_block::partition::{PartitionKind, Scheme};
@@ -40,7 +40,8 @@ pub(crate) struct CreatePlan {
     pub(crate) scheme: Scheme,
     pub(crate) size_bytes: Option<u64>,
     pub(crate) id: Option<String>,
-    pub(crate) sector_bytes: u32,
+    /// As the device has them, or 512, unless said.
+    pub(crate) sector_bytes: Option<u32>,
     pub(crate) seed: Option<String>,
     pub(crate) architecture: Option<String>,
     pub(crate) partitions: Vec<PartitionDefinition>,
@@ -72,6 +73,7 @@ impl DiskPlan {
             DiskFamily::Disk { command } => Self::of_disk(command)?,
             DiskFamily::Image { command: ImageCommand::Copy { image, target, format, force, json } } => {
                 let from = ImageSpec::from_typed(&image)?;
+                refuse_hints(&target)?;
                 let plan = CopyPlan { from, to: target, format: format.map(format_of_new), force };
                 (Self::Copy(plan), Format::of(json.json))
             }
@@ -96,6 +98,7 @@ impl DiskPlan {
             }
             DiskCommand::Extract { image, file, force, json } => {
                 let from = ImageSpec::from_typed(&image)?;
+                refuse_hints(&file)?;
                 if from.partition.is_none() {
                     let what = format!("{} names no partition", from.shown());
                     let advice = format!("name one as {}", from.shown_with_part("N"));
@@ -113,6 +116,16 @@ impl DiskPlan {
             }
         })
     }
+}
+
+/// What is made is a file or a device of its own.
+fn refuse_hints(to: &Path) -> Result<(), Failure> {
+    let spec = ImageSpec::parse(to.as_os_str())?;
+    if spec == ImageSpec::plain(to.to_owned()) {
+        return Ok(());
+    }
+    let what = format!("{} is no name for a copy, which is a whole file or block device", spec.shown());
+    Err(Failure::new(Kind::Usage, what))
 }
 
 /// A disk as a whole.
@@ -162,6 +175,11 @@ impl CreatePlan {
                 .advise("say which, as in root=ext4:2G:rootfs.tar, or name a file with --config"));
         }
         let size_bytes = typed.size.as_deref().map(mkfs::size).transpose()?.or(definition.size_bytes);
+        let sector_bytes = typed.sector_size.or(definition.sector_bytes);
+        if let Some(bytes) = sector_bytes.filter(|bytes| ![512, 4096].contains(bytes)) {
+            return Err(Failure::new(Kind::Usage, format!("there are no sectors of {bytes} bytes"))
+                .advise("a sector has 512 or 4096 bytes"));
+        }
         Ok(Self {
             image,
             to_stdout,
@@ -170,7 +188,7 @@ impl CreatePlan {
             scheme,
             size_bytes,
             id: typed.id.or(definition.id),
-            sector_bytes: definition.sector_bytes.unwrap_or(typed.sector_size),
+            sector_bytes,
             seed: typed.seed,
             architecture: typed.architecture,
             partitions: definition.partitions,

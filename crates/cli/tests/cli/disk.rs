@@ -75,10 +75,11 @@ fn a_disk_of_every_kind_is_found_good_by_linuxs_tools() {
 }
 
 #[test]
-fn a_seed_and_a_time_make_the_same_tables_and_fat() {
+fn a_seed_and_a_time_make_the_same_bytes() {
     let sources = sources();
     let dir = sources.path();
-    let parts = "esp=vfat:64M:boot swap=swap:16M tar=raw:tree.tar root=ext4:20M";
+    let parts = "esp=vfat:64M:boot swap=swap:16M tar=raw:tree.tar empty=ext4:20M root=ext4:20M:tree.tar \
+                 dir=ext4:20M:tree data=xfs:320M:tree";
     for image in ["a.img", "b.img"] {
         within(dir, &format!("disk create -q {image} --seed one {parts}")).succeeded();
     }
@@ -318,6 +319,10 @@ fn what_cannot_be_made_leaves_nothing_behind() {
         ("disk create disk.img", 2, "has no partitions"),
         ("disk create disk.vdi a=none:1M", 4, "images of the format vdi"),
         ("disk create disk.img a=vfat:1M --sector-size 4096", 4, "sectors of 512"),
+        ("disk create disk.img a=ext3:min:tree", 4, "least sizes are found for"),
+        ("disk create disk.img a=none:1M --sector-size 1024", 2, "512 or 4096"),
+        ("disk create disk.img a=none:1M --table mbr --sector-size 4096", 4, "an MBR in a file"),
+        ("image copy tree.tar disk.img?part=2", 2, "no name for a copy"),
         ("disk create tree.tar a=none:1M", 8, "`--force` replaces it"),
         ("disk list tree.tar", 4, "no partition table"),
         ("image copy tree.tar boot", 8, "there already"),
@@ -345,7 +350,8 @@ fn compacting_gives_back_what_was_deleted() {
         } else {
             output_of("cp --sparse=always disk.img plain.img", dir);
         }
-        // The files go, and one partition.
+        // The files go, and one partition, whose bytes stay.
+        let gone = within(dir, "disk list --json plain.img").json()["partitions"][2]["start_bytes"].as_u64();
         output_of("sgdisk -d 3 plain.img", dir);
         for (name, make) in [("root", "mkfs.ext4 -qF -E nodiscard"), ("data", "mkfs.xfs -qfK")] {
             within(dir, &format!("disk extract --force plain.img?part={name} part.img")).succeeded();
@@ -369,15 +375,144 @@ fn compacting_gives_back_what_was_deleted() {
         let report = within(dir, &format!("compact --json {target}")).json();
         let (now, before) =
             (report["allocated_bytes"].as_u64().unwrap(), report["allocated_bytes_before"].as_u64().unwrap());
-        assert!(now + (15 << 20) < before, "{report}");
+        assert!(now + (9 << 20) < before, "{report}");
         assert_eq!(fs::metadata(dir.join(target)).unwrap().blocks() * 512, now);
         within(dir, &format!("image copy --force {target} after.img")).succeeded();
         check_gpt("after.img", dir);
+        output_of(&format!("cmp -n $(stat -c %s tree.tar) after.img tree.tar {} 0", gone.unwrap()), dir);
         for (name, check) in [("root", "e2fsck -fn"), ("data", "xfs_repair -n")] {
             within(dir, &format!("disk extract --force after.img?part={name} part.img")).succeeded();
             output_of(&format!("{check} part.img 2>&1"), dir);
         }
     }
+}
+
+#[test]
+fn what_has_no_certain_owner_is_not_compacted() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let refused = |code, words: &str| {
+        let before = fs::read(dir.join("disk.img")).unwrap();
+        let refused = within(dir, "compact disk.img").failed(code);
+        assert!(refused.contains(words), "{refused}");
+        assert!(fs::read(dir.join("disk.img")).unwrap() == before);
+    };
+    // A filesystem below the partitions.
+    output_of(
+        "truncate -s 64M disk.img && mkfs.ext4 -qF disk.img && echo 2048,8192 | sfdisk -q -w never disk.img",
+        dir,
+    );
+    refused(4, "both partitions and a filesystem");
+    // A mirror's half with its metadata at the end.
+    within(dir, "disk create --force disk.img root=ext4:20M other=ext4:20M").succeeded();
+    let mut bytes = fs::read(dir.join("disk.img")).unwrap();
+    let (start, len) = (1 << 20, 20 << 20);
+    let at = start + len - (8 << 10);
+    let mut superblock = vec![0_u8; 256];
+    superblock[..4].copy_from_slice(&0xa92b_4efc_u32.to_le_bytes());
+    superblock[4] = 1;
+    superblock[144..152].copy_from_slice(&((len as u64 - (8 << 10)) / 512).to_le_bytes());
+    bytes[at..at + 256].copy_from_slice(&superblock);
+    fs::write(dir.join("disk.img"), &bytes).unwrap();
+    refused(4, "a member of an md array");
+    // Partitions that overlap.
+    within(dir, "disk create --force disk.img --table mbr root=ext4:20M other=ext4:20M").succeeded();
+    let mut bytes = fs::read(dir.join("disk.img")).unwrap();
+    bytes[446 + 16 + 8..446 + 16 + 12].copy_from_slice(&4096_u32.to_le_bytes());
+    fs::write(dir.join("disk.img"), &bytes).unwrap();
+    refused(5, "partitions 1 and 2 overlap");
+}
+
+#[test]
+fn a_qcow2_image_that_would_not_become_smaller_stays() {
+    let sources = sources();
+    let dir = sources.path();
+    within(dir, "disk create disk.img root=ext4:30M:tree").succeeded();
+    output_of("qemu-img convert -c -O qcow2 disk.img disk.qcow2 && cp disk.qcow2 before", dir);
+    let report = within(dir, "compact --json disk.qcow2").json();
+    assert_eq!(report["kept"], true, "{report}");
+    output_of(
+        "qemu-img check disk.qcow2 && qemu-img convert -O raw disk.qcow2 raw.img && e2fsck -fn 'raw.img?offset=1048576'",
+        dir,
+    );
+    let names = output_of("ls -A", dir);
+    assert!(!names.contains(".disk.qcow2"), "{names}");
+}
+
+#[test]
+fn least_sizes_hold_the_files() {
+    let sources = sources();
+    let dir = sources.path();
+    within(dir, "disk create disk.img root=ext4:min:tree.tar data=xfs:min:tree").succeeded();
+    let list = within(dir, "disk list --json disk.img").json();
+    for (index, name, check, most) in
+        [(0, "root", "e2fsck -fn", 12 << 20), (1, "data", "xfs_repair -n", 302 << 20)]
+    {
+        let size = list["partitions"][index]["size_bytes"].as_u64().unwrap();
+        assert!(size <= most, "{name} {size}");
+        within(dir, &format!("disk extract disk.img?part={name} {name}.img")).succeeded();
+        output_of(&format!("{check} {name}.img 2>&1"), dir);
+        assert_eq!(within(dir, &format!("cat disk.img?part={name} /etc/hostname")).text(), "here\n");
+    }
+}
+
+#[test]
+fn a_disk_is_copied_whole_into_a_partition() {
+    let dir = tempfile::tempdir().unwrap();
+    within(dir.path(), "disk create inner.img root=ext4:5M").succeeded();
+    within(dir.path(), "disk create disk.img all=raw:inner.img one=raw:inner.img?part=1").succeeded();
+    within(dir.path(), "disk extract disk.img?part=all all.img").succeeded();
+    output_of("cmp all.img inner.img", dir.path());
+    let list = within(dir.path(), "disk list --json disk.img").json();
+    assert_eq!(list["partitions"][1]["size_bytes"], 5 << 20);
+}
+
+#[test]
+fn old_content_does_not_show_through_in_a_new_partition() {
+    let sources = sources();
+    let dir = sources.path();
+    within(dir, "disk create disk.img root=xfs:320M").succeeded();
+    for part in ["a=none:320M", "a=raw:320M:tree.tar", "a=swap:320M"] {
+        output_of(
+            "sgdisk -d 1 disk.img && dd if=/dev/urandom of=disk.img bs=1M seek=200 count=1 conv=notrunc",
+            dir,
+        );
+        within(dir, &format!("disk add disk.img {part}")).succeeded();
+        within(dir, "disk extract --force disk.img?part=1 part.img").succeeded();
+        let found = output_of("blkid -p -o value -s TYPE part.img || true", dir);
+        assert!(["", "swap\n"].contains(&&*found), "{part}: {found}");
+        if part.contains("raw") {
+            output_of("truncate -s 320M tree.tar && cmp part.img tree.tar", dir);
+        }
+        within(dir, "disk create --force disk.img root=xfs:320M").succeeded();
+    }
+}
+
+#[test]
+fn a_replaced_image_keeps_its_mode() {
+    let dir = tempfile::tempdir().unwrap();
+    within(dir.path(), "disk create disk.img a=none:1M").succeeded();
+    let mode = || output_of("stat -c %a disk.img", dir.path());
+    let usual = output_of("touch new && stat -c %a new", dir.path());
+    assert_eq!(mode(), usual);
+    output_of("chmod 640 disk.img", dir.path());
+    within(dir.path(), "disk create --force disk.img a=none:1M").succeeded();
+    assert_eq!(mode(), "640\n");
+}
+
+#[test]
+fn growing_goes_on_where_it_was_stopped() {
+    let sources = sources();
+    let dir = sources.path();
+    within(dir, "disk create disk.img root=ext4:20M:tree").succeeded();
+    // The table has been written, and the filesystem has not grown.
+    output_of("truncate -s 100M disk.img && sgdisk -e -d 1 -n 1:2048:+90M -c 1:root disk.img", dir);
+    within(dir, "disk resize disk.img 100M --grow").succeeded();
+    within(dir, "disk extract disk.img?part=root root.img").succeeded();
+    output_of("e2fsck -fn root.img", dir);
+    let info = output_of("dumpe2fs -h root.img 2>&1", dir);
+    let blocks = info.lines().find_map(|line| line.strip_prefix("Block count:")).unwrap();
+    assert!(blocks.trim().parse::<u64>().unwrap() > 20_000, "{blocks}");
 }
 
 #[test]

@@ -118,7 +118,7 @@ impl TableEditor {
         if let Some(damage) = table.damage.first() {
             return Err(damaged(damage.clone()));
         }
-        if let Some(damage) = contradiction(&table) {
+        if let Some(damage) = table.contradiction() {
             return Err(damaged(damage));
         }
         let form = match table.scheme {
@@ -299,7 +299,7 @@ fn sectors(sector_bytes: u32) -> Result<u32> {
 }
 
 /// Partitions that overlap or lie outside, in words. Logical ones lie in their container.
-fn contradiction(table: &Table) -> Option<String> {
+pub(super) fn contradiction(table: &Table) -> Option<String> {
     for (index, partition) in table.partitions.iter().enumerate() {
         let range = partition.range();
         if range.start < table.usable.start || range.end > table.usable.end {

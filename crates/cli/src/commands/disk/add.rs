@@ -3,7 +3,7 @@
 use undercroft_block::partition::TableEditor;
 use undercroft_disk::layout;
 
-use super::create::{new_partition, window};
+use super::create::{new_partition, refuse_fat, window};
 use super::parts::{ALIGN_BYTES, Ids, Part};
 use super::{content, list, table_failure};
 use crate::exit::Kind;
@@ -20,6 +20,7 @@ pub(super) fn run(plan: &AddPlan, format: Format) -> Result<(), Failure> {
     let ids = Ids::new(plan.seed.clone());
     let count = editor.table().partitions.len() + 1;
     let part = Part::of(&plan.partition, count, scheme, plan.architecture.as_deref(), &ids)?;
+    refuse_fat(&part, editor.table().sector_bytes)?;
     let size = part.size()?;
     let gaps = editor.gaps(ALIGN_BYTES);
     let largest = gaps.iter().max_by_key(|gap| gap.end - gap.start);

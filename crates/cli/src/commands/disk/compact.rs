@@ -1,6 +1,6 @@
 //! `compact`: free space of the filesystems in an image becomes holes of its file.
 //!
-//! The filesystems tell their device what they have free, as by fstrim. A raw image file gives that back at once. A qcow2
+//! The filesystems tell their device what they have free, as by fstrim. What lies outside of them stays. A raw image file gives that back at once. A qcow2
 //! image cannot, so what it was told is left out of a copy, which takes its place.
 
 use std::fs::{self, File};
@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use undercroft_block::partition::{Scheme, Table, partitions};
+use undercroft_block::probe::probe;
 use undercroft_block::{BlockDevice, Device, ForgettingDevice, ImageFormat, PartitionDevice};
 
 use super::copy::copy_all;
@@ -23,8 +24,6 @@ use crate::plan::{Format, ImageSpec};
 use crate::text::human;
 use crate::text::out::Out;
 
-/// Boot loaders lie here, outside of partitions.
-const FRONT_BYTES: u64 = 1 << 20;
 /// Bytes in a block of a file, as the system counts them.
 const STAT_BLOCK_BYTES: u64 = 512;
 
@@ -34,8 +33,10 @@ struct CompactReport {
     /// What it takes on its filesystem.
     allocated_bytes: u64,
     allocated_bytes_before: u64,
-    /// What filesystems have free, and what is outside of partitions.
+    /// What filesystems have free.
     free_bytes: u64,
+    /// Whether a qcow2 image stays as it was, because the new one was not smaller.
+    kept: bool,
 }
 
 pub(super) fn run(spec: &ImageSpec, format: Format) -> Result<(), Failure> {
@@ -51,7 +52,7 @@ pub(super) fn run(spec: &ImageSpec, format: Format) -> Result<(), Failure> {
         refuse_what_would_be_lost(spec)?;
     }
     let target = image::open_to_overwrite(spec)?;
-    let free_bytes = if is_qcow2 {
+    let (free_bytes, kept) = if is_qcow2 {
         let forgetting = Arc::new(ForgettingDevice::new(Device::clone(&target.device)));
         let free = forget_free(&(Arc::clone(&forgetting) as Device), spec)?;
         forgetting.flush().map_err(|error| Failure::of(Kind::Io, &error))?;
@@ -59,20 +60,33 @@ pub(super) fn run(spec: &ImageSpec, format: Format) -> Result<(), Failure> {
         let to = new.open()?;
         copy_all(&(forgetting as Device), &to, true)?;
         drop(to);
-        new.finish()?;
-        free
+        // Compressed clusters are written anew in full.
+        let is_smaller = new.allocated_bytes()? < allocated(spec)?;
+        if is_smaller {
+            new.finish()?;
+        }
+        (free, !is_smaller)
     } else {
-        forget_free(&target.device, spec)?
+        (forget_free(&target.device, spec)?, false)
     };
     target.close()?;
-    let report = CompactReport { allocated_bytes: allocated(spec)?, allocated_bytes_before, free_bytes };
+    let report =
+        CompactReport { allocated_bytes: allocated(spec)?, allocated_bytes_before, free_bytes, kept };
     let mut out = Out::stdout();
     match format {
         Format::Json => out.json(&report)?,
         Format::Text => {
             let (before, now) = (human::size(allocated_bytes_before), human::size(report.allocated_bytes));
             let free = human::size(free_bytes);
-            writeln!(out, "{} takes {now}, and took {before}; {free} in it are free", spec.shown())?;
+            let shown = spec.shown();
+            if kept {
+                writeln!(
+                    out,
+                    "{shown} stays, and takes {now}: without what is free it would not be smaller"
+                )?;
+            } else {
+                writeln!(out, "{shown} takes {now}, and took {before}; {free} in it are free")?;
+            }
         }
     }
     out.finish()
@@ -104,45 +118,67 @@ fn allocated(spec: &ImageSpec) -> Result<u64, Failure> {
     Ok(found.blocks() * STAT_BLOCK_BYTES)
 }
 
-/// Tells the device everything that is free on it; returns how many bytes that is.
+/// Tells the device what its filesystems have free; returns how many bytes that is. What lies outside of filesystems stays: boot
+/// loaders, the metadata of arrays, and whatever else a table does not tell of.
 fn forget_free(device: &Device, spec: &ImageSpec) -> Result<u64, Failure> {
-    let holds_filesystem = |device: &Device| FilesystemKind::on(device).is_ok_and(|kind| kind.is_some());
-    if holds_filesystem(device) {
-        return trim(Device::clone(device), &spec.shown());
-    }
+    refuse_member(device, &spec.shown())?;
     let table = partitions(&**device).map_err(|error| {
         Failure::new(Kind::Corrupt, format!("cannot use the partition table of {}", spec.shown()))
             .because(&error)
     })?;
+    if holds_filesystem(device, &spec.shown())? {
+        refuse_both(&table, spec)?;
+        return trim(Device::clone(device), &spec.shown());
+    }
     refuse_damage(&table, spec)?;
-    let mut free = 0;
+    let mut windows = Vec::new();
     for partition in table.partitions.iter().filter(|partition| !partition.kind.is_extended()) {
         let window = PartitionDevice::open(Device::clone(device), partition);
         let window: Device = Arc::new(window.map_err(|error| Failure::of(Kind::Corrupt, &error))?);
-        if holds_filesystem(&window) {
-            free += trim(window, &spec.shown_with_part(&partition.number.to_string()))?;
+        let shown = spec.shown_with_part(&partition.number.to_string());
+        refuse_member(&window, &shown)?;
+        if holds_filesystem(&window, &shown)? {
+            windows.push((window, shown));
         }
     }
-    // Logical partitions have records between them.
-    let has_records = table.partitions.iter().any(|partition| partition.kind.is_extended());
-    for gap in table.free(0).into_iter().filter(|_| !has_records) {
-        let gap = gap.start.max(FRONT_BYTES)..gap.end;
-        if !gap.is_empty() {
-            let len = gap.end - gap.start;
-            device.discard(gap.start, len).map_err(|error| Failure::of(Kind::Io, &error))?;
-            free += len;
-        }
-    }
-    Ok(free)
+    windows.into_iter().map(|(window, shown)| trim(window, &shown)).sum()
 }
 
-/// What a table does not know to be free is not given away.
+fn holds_filesystem(device: &Device, shown: &str) -> Result<bool, Failure> {
+    let found = FilesystemKind::on(device)
+        .map_err(|error| Failure::new(Kind::of(&error), format!("cannot read {shown}")).because(&error))?;
+    Ok(found.is_some())
+}
+
+/// A filesystem in a member of an array may be a part of one on the array, which knows what is free.
+fn refuse_member(device: &Device, shown: &str) -> Result<(), Failure> {
+    let found = probe(&**device).map_err(|error| Failure::of(Kind::Io, &error))?;
+    match found.filter(|found| found.format.name == "linux_raid_member") {
+        Some(found) => Err(Failure::new(
+            Kind::Unsupported,
+            format!("{shown} holds {}, which is not compacted", found.format.what),
+        )
+        .advise("trim the filesystem on the array")),
+        None => Ok(()),
+    }
+}
+
+/// Only one of them is in use, and the other would destroy it.
+fn refuse_both(table: &Table, spec: &ImageSpec) -> Result<(), Failure> {
+    if table.partitions.is_empty() {
+        return Ok(());
+    }
+    let what = format!("{} has both partitions and a filesystem on the whole of it", spec.shown());
+    Err(Failure::new(Kind::Unsupported, what).advise("remove the one that is not in use, with `wipefs`"))
+}
+
+/// Of a table that contradicts itself it is not known which partitions are in use.
 fn refuse_damage(table: &Table, spec: &ImageSpec) -> Result<(), Failure> {
     if table.scheme == Scheme::None {
         let what = format!("{} has neither a partition table nor a filesystem that is known", spec.shown());
         return Err(Failure::new(Kind::Unsupported, what));
     }
-    match table.damage.first() {
+    match table.damage.first().cloned().or_else(|| table.contradiction()) {
         Some(damage) => {
             Err(Failure::new(Kind::Corrupt, format!("the partition table of {}: {damage}", spec.shown())))
         }

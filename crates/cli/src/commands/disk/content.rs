@@ -10,16 +10,18 @@ use undercroft_disk::fat::{FatOptions, make_fat};
 use undercroft_disk::sources::{Below, Directories, OneFile};
 use undercroft_disk::swap::make_swap;
 use undercroft_ext4 as ext4;
-use undercroft_populate::{DirectorySource, EntryPath, FillOptions, Source, TarSource, archive_in, fill};
-use undercroft_vfs::{self as vfs, Timestamp};
+use undercroft_populate::{DirectorySource, EntryPath, Source, TarSource, archive_in};
+use undercroft_vfs::Timestamp;
 use undercroft_xfs as xfs;
 
 use super::parts::Part;
+use crate::commands::mkfs::fill::{FillFailure, Filling};
+use crate::commands::mkfs::make_on;
+use crate::commands::mkfs::size::{fix_blocks, least_bytes};
 use crate::exit::Kind;
 use crate::failure::Failure;
-use crate::image::writing::Writing;
-use crate::image::{self, Use};
-use crate::plan::ImageSpec;
+use crate::image::{self, OpenArray};
+use crate::plan::{ImageSpec, NewFormat};
 use crate::text::bar::Bar;
 use crate::text::names::safe;
 
@@ -33,6 +35,9 @@ const LABEL_BYTES: [(ContentFormat, usize); 6] = [
     (ContentFormat::Vfat, 11),
 ];
 
+/// How much of a partition is zeroed at either end where it may hold something else.
+const ENDS_BYTES: u64 = 1 << 20;
+
 /// Makes the content of a partition on a device, which reads as zeroes if `is_zeroed`. It lies at `start_bytes` of its disk.
 pub(super) fn make(
     part: &Part<'_>,
@@ -40,16 +45,16 @@ pub(super) fn make(
     start_bytes: u64,
     is_zeroed: bool,
 ) -> Result<(), Failure> {
+    if !is_zeroed {
+        forget_old(part, device)?;
+    }
     if let Some(blocks) = &part.definition.blocks {
         return copy_blocks(part, blocks, device, is_zeroed);
     }
-    let label = label(part);
     match part.definition.format {
         None => Ok(()),
-        Some(ContentFormat::Swap) => {
-            make_swap(&**device, label.as_deref().unwrap_or_default(), part.content_id)
-                .map_err(|error| failure(part, &error))
-        }
+        Some(ContentFormat::Swap) => make_swap(&**device, &label(part).unwrap_or_default(), part.content_id)
+            .map_err(|error| failure(part, &error)),
         Some(ContentFormat::Vfat) => {
             if !is_zeroed {
                 let zeroed = device.write_zeroes(0, device.size_bytes());
@@ -57,14 +62,14 @@ pub(super) fn make(
             }
             let [a, b, c, d, ..] = *part.content_id.as_bytes();
             let options = FatOptions {
-                label,
+                label: label(part),
                 volume_id: u32::from_be_bytes([a, b, c, d]),
                 time: part.time,
                 start_bytes,
             };
             make_fat(&**device, &mut sources(part)?, &options).map_err(|error| failure(part, &error))
         }
-        Some(format) => make_filesystem(part, format, label, device, is_zeroed),
+        Some(format) => make_filesystem(part, format, device, is_zeroed),
     }
 }
 
@@ -79,70 +84,88 @@ fn label(part: &Part<'_>) -> Option<String> {
     part.definition.label.clone().or_else(|| part.definition.name.as_ref().filter(is_fit).cloned())
 }
 
+/// What older content is found by lies at the ends of a device.
+fn forget_old(part: &Part<'_>, device: &Device) -> Result<(), Failure> {
+    let size = device.size_bytes();
+    let len = ENDS_BYTES.min(size);
+    let zeroed = device.write_zeroes(0, len).and_then(|()| device.write_zeroes(size - len, len));
+    zeroed.map_err(|error| failure(part, &error.into()))
+}
+
+/// The file whose bytes a partition gets: all of it, whatever it holds, unless a part of it is named.
+pub(super) fn open_blocks(blocks: &Path) -> Result<(Device, Option<OpenArray>), Failure> {
+    image::open_whole(&ImageSpec::parse(blocks.as_os_str())?)
+}
+
 fn copy_blocks(part: &Part<'_>, blocks: &Path, device: &Device, is_zeroed: bool) -> Result<(), Failure> {
-    let from = image::locate(&ImageSpec::parse(blocks.as_os_str())?)?;
+    let (from, _array) = open_blocks(blocks)?;
     let bar = Bar::new();
-    let all = from.device.size_bytes();
-    let copied = copy(&*from.device, &**device, is_zeroed, &mut |at| bar.show("copying", at, all));
+    let all = from.size_bytes();
+    let copied = copy(&*from, &**device, is_zeroed, &mut |at| bar.show("copying", at, all));
     copied.map_err(|error| failure(part, &error.into()))?;
-    from.close()
+    if !is_zeroed {
+        let zeroed = device.write_zeroes(all, device.size_bytes() - all);
+        zeroed.map_err(|error| failure(part, &error.into()))?;
+    }
+    Ok(())
+}
+
+/// How a filesystem is made: by the same arguments and at the same time always the same.
+fn options_of(part: &Part<'_>, format: ContentFormat) -> NewFormat {
+    let label = label(part).unwrap_or_default().into_bytes();
+    let time = Some(time_of(part));
+    let family = match format {
+        ContentFormat::Xfs => {
+            let uuid = Some(part.content_id);
+            return NewFormat::Xfs(xfs::MkfsOptions { label, uuid, time, ..xfs::MkfsOptions::default() });
+        }
+        ContentFormat::Ext2 => ext4::Family::Ext2,
+        ContentFormat::Ext3 => ext4::Family::Ext3,
+        _ => ext4::Family::Ext4,
+    };
+    let mut options = NewFormat::Ext(ext4::MkfsOptions {
+        label,
+        uuid: Some(part.content_id),
+        hash_seed: Some(part.hash_seed),
+        time,
+        ..ext4::MkfsOptions::new(family)
+    });
+    if part.definition.size.minimal {
+        fix_blocks(&mut options);
+    }
+    options
+}
+
+fn time_of(part: &Part<'_>) -> Timestamp {
+    Timestamp { seconds: part.time, nanoseconds: 0 }
 }
 
 fn make_filesystem(
     part: &Part<'_>,
     format: ContentFormat,
-    label: Option<String>,
     device: &Device,
     is_zeroed: bool,
 ) -> Result<(), Failure> {
-    let label = label.unwrap_or_default().into_bytes();
-    let time = Some(Timestamp { seconds: part.time, nanoseconds: 0 });
-    let family = match format {
-        ContentFormat::Ext2 => ext4::Family::Ext2,
-        ContentFormat::Ext3 => ext4::Family::Ext3,
-        _ => ext4::Family::Ext4,
-    };
-    let uuid = Some(part.content_id);
-    let made = if format == ContentFormat::Xfs {
-        let options = xfs::MkfsOptions {
-            label,
-            uuid,
-            time,
-            device_is_zeroed: is_zeroed,
-            overwrite: true,
-            ..xfs::MkfsOptions::default()
-        };
-        xfs::mkfs(&**device, &options).map(drop)
-    } else {
-        let options = ext4::MkfsOptions {
-            label,
-            uuid,
-            hash_seed: Some(part.hash_seed),
-            time,
-            device_is_zeroed: is_zeroed,
-            overwrite: true,
-            ..ext4::MkfsOptions::new(family)
-        };
-        ext4::mkfs(&**device, &options).map(drop)
-    };
-    made.map_err(|error| part.failed(Kind::of_mkfs(&error), &error))?;
-    let mut sources = sources(part)?;
+    let options = options_of(part, format);
+    let sources = sources(part)?;
     if sources.is_empty() {
-        return Ok(());
+        return make_on(&**device, options, is_zeroed)
+            .map(drop)
+            .map_err(|failure| failure.of_part(&part.shown));
     }
-    let how = Use::Write(Writing::default());
-    let opened = image::open_filesystem(Device::clone(device), None, None, &part.shown, how)?;
-    let filled = fill(&opened.vfs, &mut sources, &FillOptions::default());
-    let closed = opened.close(|error| part.failed(Kind::of(error), error));
-    filled.map_err(|error| fill_failure(part, &error))?;
-    closed
+    let made = Filling::of(sources, time_of(part), false).make(device, &options, is_zeroed);
+    made.map(drop).map_err(|failure| fill_failure(part, failure))
 }
 
 /// The least size of a filesystem with its files.
-pub(super) fn least_filesystem(part: &Part<'_>) -> Result<u64, Failure> {
-    Err(part
-        .failed(Kind::Unsupported, &"least sizes are found for vfat and raw")
-        .advise("say how large it is to be"))
+pub(super) fn least_filesystem(part: &Part<'_>, format: ContentFormat) -> Result<u64, Failure> {
+    if matches!(format, ContentFormat::Ext2 | ContentFormat::Ext3) {
+        return Err(part
+            .failed(Kind::Unsupported, &"least sizes are found for ext4, xfs, vfat and raw")
+            .advise("say how large it is to be"));
+    }
+    let mut filling = Filling::of(sources(part)?, time_of(part), false);
+    least_bytes(&options_of(part, format), &mut filling).map_err(|failure| failure.of_part(&part.shown))
 }
 
 /// Everything that is put into a partition, in order. Directories that are to be there come first: what sources say of them
@@ -194,14 +217,11 @@ pub(super) fn failure(part: &Part<'_>, error: &Error) -> Failure {
     part.failed(kind, error)
 }
 
-fn fill_failure(part: &Part<'_>, error: &undercroft_populate::Error) -> Failure {
-    use undercroft_populate::Error as Populate;
-    let kind = match error {
-        Populate::Filesystem { error: vfs::Error::NoSpace, .. } => {
-            return part.failed(Kind::Host, error).advise("make the partition larger");
-        }
-        Populate::Filesystem { error, .. } => Kind::of(error),
-        _ => Kind::Host,
-    };
-    part.failed(kind, error)
+fn fill_failure(part: &Part<'_>, failure: FillFailure) -> Failure {
+    match failure {
+        FillFailure::NoSpace => part
+            .failed(Kind::Host, &"its files need more space, or more inodes, than it has")
+            .advise("make the partition larger"),
+        FillFailure::Other(failure) => failure.of_part(&part.shown),
+    }
 }

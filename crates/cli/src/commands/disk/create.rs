@@ -9,7 +9,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::sync::Arc;
 
 use undercroft_block::partition::{NewPartition, Scheme, TableEditor};
-use undercroft_block::{Device, ImageFormat, PartitionDevice};
+use undercroft_block::{BlockDevice, Device, PartitionDevice};
 use undercroft_disk::definition::ContentFormat;
 use undercroft_disk::layout::{self, Size};
 use undercroft_ext4::MkfsError;
@@ -22,7 +22,7 @@ use super::{content, list};
 use crate::exit::Kind;
 use crate::failure::Failure;
 use crate::image;
-use crate::plan::{CreatePlan, Format};
+use crate::plan::{CreatePlan, Format, ImageSpec};
 
 /// What is read at once for standard output, in bytes.
 const PIECE_BYTES: usize = 1 << 20;
@@ -33,11 +33,6 @@ pub(super) fn run(plan: &CreatePlan, format: Format) -> Result<(), Failure> {
         Part::of(definition, place, plan.scheme, plan.architecture.as_deref(), &ids)
     });
     let parts: Vec<Part<'_>> = parts.collect::<Result<_, _>>()?;
-    if plan.sector_bytes != 512
-        && let Some(part) = parts.iter().find(|part| part.definition.format == Some(ContentFormat::Vfat))
-    {
-        return Err(part.failed(Kind::Unsupported, &"FAT is made for sectors of 512 bytes"));
-    }
     let sizes: Vec<Size> = parts.iter().map(Part::size).collect::<Result<_, _>>()?;
     if plan.to_stdout {
         return to_stdout(plan, &ids, &parts, &sizes);
@@ -48,7 +43,7 @@ pub(super) fn run(plan: &CreatePlan, format: Format) -> Result<(), Failure> {
     } else {
         let disk_bytes = disk_size(plan, &parts, &sizes)?;
         // What cannot be laid out is refused before a file is made.
-        let (editor, places) = lay_out(plan, &ids, &parts, &sizes, disk_bytes)?;
+        let (editor, places) = lay_out(plan, &ids, &parts, &sizes, disk_bytes, sector_of_file(plan)?)?;
         let new = NewImage::make(&plan.image.path, disk_bytes, plan.format, plan.force)?;
         let device = new.open()?;
         fill(&parts, &places, &editor, &device, true)?;
@@ -56,6 +51,37 @@ pub(super) fn run(plan: &CreatePlan, format: Format) -> Result<(), Failure> {
         new.finish()?;
     }
     if plan.quiet { Ok(()) } else { list(&plan.image, format) }
+}
+
+/// The sectors of a disk in a file, which does not tell what they are.
+fn sector_of_file(plan: &CreatePlan) -> Result<u32, Failure> {
+    let bytes = plan.sector_bytes.unwrap_or(512);
+    if plan.scheme == Scheme::Mbr && bytes != 512 {
+        let what = format!("an MBR in a file would not tell that its sectors have {bytes} bytes");
+        return Err(Failure::new(Kind::Unsupported, what).advise("take a GPT, or sectors of 512 bytes"));
+    }
+    Ok(bytes)
+}
+
+/// The sectors of a device, which are what they are.
+fn sector_of_device(plan: &CreatePlan, device: &dyn BlockDevice) -> Result<u32, Failure> {
+    let own = device.topology().logical_block_bytes;
+    match plan.sector_bytes.filter(|&bytes| bytes != own) {
+        None => Ok(own),
+        Some(bytes) => {
+            let what = format!("{} has sectors of {own} bytes, and not of {bytes}", plan.image.shown());
+            Err(Failure::new(Kind::Usage, what).advise("leave the size of sectors off"))
+        }
+    }
+}
+
+/// FAT counts in the sectors of its disk.
+pub(super) fn refuse_fat(part: &Part<'_>, sector_bytes: u32) -> Result<(), Failure> {
+    if sector_bytes != 512 && part.definition.format == Some(ContentFormat::Vfat) {
+        let what = format!("FAT is made for sectors of 512 bytes, and those of the disk have {sector_bytes}");
+        return Err(part.failed(Kind::Unsupported, &what));
+    }
+    Ok(())
 }
 
 /// The size that is said, or the least.
@@ -76,12 +102,16 @@ fn lay_out(
     parts: &[Part<'_>],
     sizes: &[Size],
     disk_bytes: u64,
+    sector_bytes: u32,
 ) -> Result<(TableEditor, Vec<std::ops::Range<u64>>), Failure> {
     let refused = |error: &dyn std::error::Error| Failure::of(Kind::Usage, error);
+    for part in parts {
+        refuse_fat(part, sector_bytes)?;
+    }
     let mut editor = match plan.scheme {
         Scheme::Mbr => {
             let signature = signature(plan, ids)?;
-            TableEditor::new_mbr(disk_bytes, plan.sector_bytes, signature)
+            TableEditor::new_mbr(disk_bytes, sector_bytes, signature)
         }
         _ => {
             let id = match &plan.id {
@@ -89,7 +119,7 @@ fn lay_out(
                     .map_err(|_| Failure::new(Kind::Usage, format!("{typed:?} is no UUID for a disk")))?,
                 None => ids.uuid("disk")?,
             };
-            TableEditor::new_gpt(disk_bytes, plan.sector_bytes, id)
+            TableEditor::new_gpt(disk_bytes, sector_bytes, id)
         }
     }
     .map_err(|error| refused(&error))?;
@@ -138,7 +168,8 @@ fn fill(
         let window = window(device, place)?;
         content::make(part, &window, place.start, is_zeroed)?;
     }
-    editor.write(&**device).map_err(|error| Failure::of(Kind::Io, &error))
+    let written = device.flush().and_then(|()| editor.write(&**device));
+    written.map_err(|error| Failure::of(Kind::Io, &error))
 }
 
 /// A partition's place on a disk.
@@ -161,7 +192,8 @@ fn on_device(plan: &CreatePlan, ids: &Ids, parts: &[Part<'_>], sizes: &[Size]) -
         return Err(Failure::new(Kind::Usage, format!("{} has {room} bytes", plan.image.shown()))
             .advise("leave `--size` off"));
     }
-    let (editor, places) = lay_out(plan, ids, parts, sizes, plan.size_bytes.unwrap_or(room))?;
+    let sector = sector_of_device(plan, &*target.device)?;
+    let (editor, places) = lay_out(plan, ids, parts, sizes, plan.size_bytes.unwrap_or(room), sector)?;
     let failed = |error: undercroft_block::Error| Failure::of(Kind::Io, &error);
     // What is left of an older table would be found.
     let device = &target.device;
@@ -171,13 +203,22 @@ fn on_device(plan: &CreatePlan, ids: &Ids, parts: &[Part<'_>], sizes: &[Size]) -
     target.close()
 }
 
+/// A device in a file that is gone when the program ends, however it does.
+fn nameless(size_bytes: u64) -> Result<Device, Failure> {
+    let dir = env::temp_dir();
+    let failed = |error: &io::Error| Failure::host(format!("cannot make a file in {}", dir.display()), error);
+    let file = tempfile::NamedTempFile::new_in(&dir).map_err(|error| failed(&error))?;
+    file.as_file().set_len(size_bytes).map_err(|error| failed(&error))?;
+    let device = image::open_member(&ImageSpec::plain(file.path().to_owned()), true)?;
+    file.close().map_err(|error| failed(&error))?;
+    Ok(device)
+}
+
 /// Makes the disk in a temporary file and writes it to standard output.
 fn to_stdout(plan: &CreatePlan, ids: &Ids, parts: &[Part<'_>], sizes: &[Size]) -> Result<(), Failure> {
     let disk_bytes = disk_size(plan, parts, sizes)?;
-    let (editor, places) = lay_out(plan, ids, parts, sizes, disk_bytes)?;
-    let name = format!("undercroft-disk-{}", std::process::id());
-    let new = NewImage::make(&env::temp_dir().join(name), disk_bytes, Some(ImageFormat::Raw), false)?;
-    let device = new.open()?;
+    let (editor, places) = lay_out(plan, ids, parts, sizes, disk_bytes, sector_of_file(plan)?)?;
+    let device = nameless(disk_bytes)?;
     fill(parts, &places, &editor, &device, true)?;
     let mut out = Compressor::new(io::stdout().lock(), plan.compress)?;
     let mut buf = vec![0; PIECE_BYTES];

@@ -14,8 +14,7 @@ use uuid::{Builder, Uuid};
 use super::content;
 use crate::exit::Kind;
 use crate::failure::Failure;
-use crate::image;
-use crate::plan::{ImageSpec, kind_of};
+use crate::plan::kind_of;
 
 /// What a partition has at least where nothing says more.
 const LEAST_BYTES: u64 = 1 << 20;
@@ -132,10 +131,7 @@ impl<'a> Part<'a> {
     /// The least size for its content.
     fn needed(&self) -> Result<u64, Failure> {
         if let Some(blocks) = &self.definition.blocks {
-            let located = image::locate(&ImageSpec::parse(blocks.as_os_str())?)?;
-            let bytes = located.device.size_bytes();
-            located.close()?;
-            return Ok(bytes);
+            return Ok(content::open_blocks(blocks)?.0.size_bytes());
         }
         match self.definition.format {
             Some(ContentFormat::Vfat) => {
@@ -145,7 +141,7 @@ impl<'a> Part<'a> {
             Some(ContentFormat::Swap) => Err(self
                 .failed(Kind::Usage, &"swap space has no least size")
                 .advise("say how large it is to be")),
-            Some(_) => content::least_filesystem(self),
+            Some(format) => content::least_filesystem(self, format),
             None => Err(self.failed(Kind::Usage, &"it has no content").advise("say how large it is to be")),
         }
     }

@@ -6,7 +6,7 @@
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 
-use undercroft_block::partition::{Partition, TableEditor};
+use undercroft_block::partition::{Partition, Table, TableEditor};
 use undercroft_block::{FileDevice, FileOptions, ImageOptions, Qcow2Device};
 
 use super::parts::ALIGN_BYTES;
@@ -47,36 +47,50 @@ pub(super) fn run(
     let refused = |error: &dyn std::error::Error| {
         Failure::new(Kind::Usage, format!("cannot resize {}", spec.shown())).because(error)
     };
-    // The last partition may leave the alignment.
+    let read = editor.table().clone();
     editor.set_disk_size(wanted).map_err(|error| refused(&error))?;
-    let grown = if grow { grow_last(&mut editor).map_err(|error| refused(&error))? } else { None };
+    let last = if grow { grow_last(&mut editor).map_err(|error| refused(&error))? } else { None };
     target.close()?;
     if wanted > before {
         if is_qcow2 { grow_qcow2(spec, wanted)? } else { new_file::resize(spec, wanted)? }
     }
     let target = image::open_to_overwrite(spec)?;
+    // It was closed for a moment.
+    let found = TableEditor::open(&*target.device).map_err(|error| table_failure(spec, &error))?;
+    if !is_same(found.table(), &read) {
+        return Err(Failure::new(
+            Kind::Host,
+            format!("the partition table of {} was changed meanwhile", spec.shown()),
+        )
+        .advise("run the command again"));
+    }
     editor.write(&*target.device).map_err(|error| Failure::of(Kind::Io, &error))?;
     target.close()?;
     if wanted < before {
         new_file::resize(spec, wanted)?;
     }
-    if let Some(partition) = grown {
+    // Also if the partition is large enough: what grew it may have been stopped before the filesystem grew.
+    if let Some(partition) = last {
         grow_filesystem(spec, &partition)?;
     }
     list(spec, format)
 }
 
-/// Lets the last partition reach to the end; returns it if it has become larger.
+/// Whether two tables name the same partitions. Where they may lie depends on the size of the disk.
+fn is_same(one: &Table, other: &Table) -> bool {
+    (one.scheme, one.disk, &one.partitions) == (other.scheme, other.disk, &other.partitions)
+}
+
+/// Lets the last partition reach to the end; returns it.
 fn grow_last(editor: &mut TableEditor) -> Result<Option<Partition>, undercroft_block::partition::EditError> {
     let table = editor.table();
     let Some(last) = table.partitions.iter().max_by_key(|partition| partition.start_bytes).cloned() else {
         return Ok(None);
     };
     let end = table.usable.end / ALIGN_BYTES * ALIGN_BYTES;
-    if end <= last.range().end {
-        return Ok(None);
+    if end > last.range().end {
+        editor.set_size(last.number, end - last.start_bytes)?;
     }
-    editor.set_size(last.number, end - last.start_bytes)?;
     Ok(Some(last))
 }
 
@@ -87,7 +101,7 @@ fn grow_filesystem(spec: &ImageSpec, partition: &Partition) -> Result<(), Failur
     located.close()?;
     if !matches!(kind, Ok(Some(_))) {
         eprintln!(
-            "undercroft: note: {} has grown; what it holds is none of ext2, ext3, ext4 and XFS, and stays as it is",
+            "undercroft: note: what {} holds is none of ext2, ext3, ext4 and XFS, and stays as it is",
             spec.shown_with_part(&partition.number.to_string())
         );
         return Ok(());

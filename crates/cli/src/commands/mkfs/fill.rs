@@ -68,7 +68,6 @@ impl Filling {
     /// `keep_in`. From here on the clock of this process's filesystems stands still.
     pub(crate) fn open(plan: &FillPlan, not_these: Vec<FileId>, keep_in: PathBuf) -> Result<Self, Failure> {
         let time = plan.time.unwrap_or_else(clock::now);
-        clock::stand_still(time);
         let how = OpenSource {
             not_these,
             left_out: plan.rules.left_out.clone(),
@@ -81,13 +80,16 @@ impl Filling {
             let source = open_source(path, &how).map_err(|error| Failure::of(kind(&error.kind), &error))?;
             sources.push(Box::new(Ruled::new(source, Arc::clone(&plan.rules))));
         }
-        let writer = WriterOptions {
-            changed: Some(time),
-            unnamed: Some(Arc::clone(&plan.rules)),
-            ..WriterOptions::default()
-        };
-        let options = FillOptions { writer, single_thread: plan.single_thread, only_space: false };
-        Ok(Self { sources, options, time })
+        let mut filling = Self::of(sources, time, plan.single_thread);
+        filling.options.writer.unnamed = Some(Arc::clone(&plan.rules));
+        Ok(filling)
+    }
+
+    /// The same with sources that are open. From here on the clock of this process's filesystems stands still.
+    pub(crate) fn of(sources: Vec<Box<dyn Source>>, time: Timestamp, single_thread: bool) -> Self {
+        clock::stand_still(time);
+        let writer = WriterOptions { changed: Some(time), ..WriterOptions::default() };
+        Self { sources, options: FillOptions { writer, single_thread, only_space: false }, time }
     }
 
     /// The options of a filesystem, with the time at which it is made.

@@ -5,6 +5,7 @@
 //! much is free. A filesystem that turns out to be too small, because its space lies in more pieces, is made again a little
 //! larger.
 
+use std::env::temp_dir;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
@@ -94,25 +95,15 @@ pub(super) fn smallest(
     scratch: &File,
 ) -> Result<(Made, Contents), Failure> {
     let mut plan = plan.clone();
-    if let NewFormat::Ext(options) = &mut plan.options {
-        // The sizes that mkfs takes by the filesystem's size would change with it.
-        options.block_bytes = options.block_bytes.or(Some(4096));
-    }
-    let used = rehearse(&plan, filling, scratch)?;
+    fix_blocks(&mut plan.options);
+    let used = rehearse(&plan.options, filling, scratch)?;
     if let NewFormat::Ext(options) = &mut plan.options
         && options.inodes.is_none()
         && options.bytes_per_inode.is_none()
     {
         options.inodes = Some(inodes_for(used, fill.free));
     }
-    let least = match &plan.options {
-        NewFormat::Xfs(options) if !options.small => XFS_BYTES,
-        _ => 0,
-    };
-    let options = filling.at_its_time(&plan.options);
-    let mut size =
-        search(least, |size| Room::of(&options, size).is_ok_and(|room| room.fits(used, fill.free, size)))
-            .ok_or_else(|| Failure::new(Kind::Usage, "no filesystem with these options holds the sources"))?;
+    let mut size = least_size(&filling.at_its_time(&plan.options), used, fill.free)?;
     let mut more = (size / 4096).max(STEP_BYTES);
     loop {
         match new.fill(&plan, filling, size) {
@@ -125,8 +116,34 @@ pub(super) fn smallest(
     }
 }
 
+/// The size from which on a filesystem of this kind holds the sources, as far as mkfs's arithmetic tells.
+pub(crate) fn least_bytes(options: &NewFormat, filling: &mut Filling) -> Result<u64, Failure> {
+    let scratch = tempfile::tempfile()
+        .map_err(|error| Failure::host(format!("cannot make a file in {}", temp_dir().display()), &error))?;
+    let used = rehearse(options, filling, &scratch)?;
+    let least = least_size(&filling.at_its_time(options), used, Free::Nothing)?;
+    // It is not made again if its space should lie in more pieces.
+    Ok(least.saturating_add(least / 256).next_multiple_of(STEP_BYTES))
+}
+
+/// The sizes that mkfs takes by the filesystem's size would change with it.
+pub(crate) fn fix_blocks(options: &mut NewFormat) {
+    if let NewFormat::Ext(options) = options {
+        options.block_bytes = options.block_bytes.or(Some(4096));
+    }
+}
+
+fn least_size(options: &NewFormat, used: Used, free: Free) -> Result<u64, Failure> {
+    let least = match options {
+        NewFormat::Xfs(options) if !options.small => XFS_BYTES,
+        _ => 0,
+    };
+    search(least, |size| Room::of(options, size).is_ok_and(|room| room.fits(used, free, size)))
+        .ok_or_else(|| Failure::new(Kind::Usage, "no filesystem with these options holds the sources"))
+}
+
 /// What filling takes.
-fn rehearse(plan: &MkfsPlan, filling: &mut Filling, scratch: &File) -> Result<Used, Failure> {
+fn rehearse(options: &NewFormat, filling: &mut Filling, scratch: &File) -> Result<Used, Failure> {
     for size in REHEARSED_BYTES {
         let sized = scratch.set_len(0).and_then(|()| scratch.set_len(size));
         sized.map_err(|error| Failure::host("cannot make a scratch file larger", &error))?;
@@ -135,7 +152,7 @@ fn rehearse(plan: &MkfsPlan, filling: &mut Filling, scratch: &File) -> Result<Us
         let device = FileDevice::open(path, FileOptions::read_write())
             .map_err(|error| Failure::of(Kind::Host, &error))?;
         let device: Device = Arc::new(device);
-        match filling.rehearse(&device, &plan.options) {
+        match filling.rehearse(&device, options) {
             Err(FillFailure::NoSpace) => {}
             used => return Ok(used?),
         }
