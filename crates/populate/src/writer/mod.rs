@@ -312,16 +312,25 @@ impl Writer {
     }
 }
 
-/// Takes the space that content needs.
+/// Zeroes that are written at once.
+const ZEROES_MAX_BYTES: u64 = 1 << 20;
+
+/// Takes the space that content needs. A file that cannot have space without content, as in ext2, gets zeroes.
 fn allocate(file: &File, content: &Content) -> undercroft_vfs::Result<()> {
-    let take = |start, end| match end - start {
-        0 => Ok(()),
-        len => file.fallocate(FallocateMode::Allocate, start, len, false),
+    let take = |start: u64, end: u64| match file.fallocate(FallocateMode::Allocate, start, end - start, false)
+    {
+        Err(VfsError::Unsupported(_)) => {
+            let zeroes = vec![0; (end - start).min(ZEROES_MAX_BYTES) as usize];
+            (start..end).step_by(ZEROES_MAX_BYTES as usize).try_for_each(|at| {
+                let len = (end - at).min(ZEROES_MAX_BYTES) as usize;
+                file.write_all_at(at, &zeroes[..len])
+            })
+        }
+        taken => taken,
     };
-    match &content.data {
-        None => take(0, content.size_bytes),
-        Some(parts) => parts.iter().try_for_each(|part| take(part.start, part.end)),
-    }
+    let whole = 0..content.size_bytes;
+    let parts = content.data.as_deref().unwrap_or(std::slice::from_ref(&whole));
+    parts.iter().filter(|part| !part.is_empty()).try_for_each(|part| take(part.start, part.end))
 }
 
 /// Credentials whose new files have this owner, and which permissions do not bind.
