@@ -38,11 +38,12 @@ fn shown(kind: &str, image: &Path) -> Manifest {
 /// tells on its own.
 fn comparable(manifest: Manifest) -> Manifest {
     let mut manifest = portable(manifest).map(|path, entry: &mut Entry| {
-        if path.starts_with(b"content/unwritten")
-            && let Some(Reading::Bytes(content)) = &mut entry.content
-        {
-            // What was never written counts as data while its pages are in the kernel's cache.
-            content.segments.clear();
+        if let Some(Reading::Bytes(content)) = &mut entry.content {
+            in_blocks(&mut content.segments, entry.size);
+            if path.starts_with(b"content/unwritten") {
+                // What was never written counts as data while its pages are in the kernel's cache.
+                content.segments.clear();
+            }
         }
         entry.accessed = (0, 0);
         entry.io_bytes = 0;
@@ -56,6 +57,21 @@ fn comparable(manifest: Manifest) -> Manifest {
     let left_out = |path: &[u8]| path == b"lost+found" || path.windows(6).any(|part| part == b"-4095-");
     manifest.entries.retain(|path, _| !left_out(path));
     manifest
+}
+
+/// Data segments as a filesystem with blocks of 4 KiB has them.
+fn in_blocks(segments: &mut Vec<(u64, u64)>, size: u64) {
+    const BLOCK_BYTES: u64 = 4096;
+    let mut whole: Vec<(u64, u64)> = Vec::new();
+    for &(start, len) in segments.iter() {
+        let end = (start + len).next_multiple_of(BLOCK_BYTES).min(size);
+        let start = start - start % BLOCK_BYTES;
+        match whole.last_mut() {
+            Some((first, len)) if *first + *len >= start => *len = end - *first,
+            _ => whole.push((start, end - start)),
+        }
+    }
+    *segments = whole;
 }
 
 #[test]
