@@ -30,13 +30,8 @@ impl Allocator {
         count: u64,
         owner: Owner,
     ) -> Result<()> {
-        if !handle.volume().superblock().features().has_rmapbt() {
-            return Ok(());
-        }
-        let Some((ag, within)) = handle.volume().geometry().check_run(first, count) else {
-            return Err(corrupt_block("reverse mapping", first, format!("{count} blocks lie in no group")));
-        };
-        self.change_group(handle, ag)?.note_owner(within, count as u32, owner)
+        let Some((mut group, within)) = self.mapped_group(handle, first, count)? else { return Ok(()) };
+        group.note_owner(within, count as u32, owner)
     }
 
     /// Refuses blocks that the reverse map does not have as the owner's: asked before the first change of an operation that
@@ -51,13 +46,8 @@ impl Allocator {
         count: u64,
         owner: Owner,
     ) -> Result<()> {
-        if !handle.volume().superblock().features().has_rmapbt() {
-            return Ok(());
-        }
-        let Some((ag, within)) = handle.volume().geometry().check_run(first, count) else {
-            return Err(corrupt_block("reverse mapping", first, format!("{count} blocks lie in no group")));
-        };
-        self.change_group(handle, ag)?.check_owner(within, count as u32, owner)
+        let Some((mut group, within)) = self.mapped_group(handle, first, count)? else { return Ok(()) };
+        group.check_owner(within, count as u32, owner)
     }
 
     /// Notes that they belong to it no more.
@@ -71,13 +61,25 @@ impl Allocator {
         count: u64,
         owner: Owner,
     ) -> Result<()> {
-        if !handle.volume().superblock().features().has_rmapbt() {
-            return Ok(());
+        let Some((mut group, within)) = self.mapped_group(handle, first, count)? else { return Ok(()) };
+        group.note_no_owner(within, count as u32, owner)
+    }
+
+    /// The group of blocks, with its lock held, and where they begin in it; `None` without a reverse map.
+    fn mapped_group<'g>(
+        &'g self,
+        handle: &'g Handle<'_>,
+        first: FsBlock,
+        count: u64,
+    ) -> Result<Option<(ChangingGroup<'g>, AgBlock)>> {
+        let volume = handle.volume();
+        if !volume.superblock().features().has_rmapbt() {
+            return Ok(None);
         }
-        let Some((ag, within)) = handle.volume().geometry().check_run(first, count) else {
+        let Some((ag, within)) = volume.geometry().check_run(first, count) else {
             return Err(corrupt_block("reverse mapping", first, format!("{count} blocks lie in no group")));
         };
-        self.change_group(handle, ag)?.note_no_owner(within, count as u32, owner)
+        Ok(Some((self.change_group(handle, ag)?, within)))
     }
 }
 
