@@ -109,11 +109,11 @@ pub(crate) fn too_few_for_a_group(geometry: &Geometry) -> u64 {
     if here < kept + LAST_GROUP_MIN_BLOCKS { here } else { 0 }
 }
 
-/// The superblock with another number of blocks. Counts of what is free are left as they are.
-fn resized(old: &Superblock, blocks: u64, device_bytes: u64) -> Result<Superblock> {
+/// The superblock's bytes with the counts of a filesystem of so many blocks, and how many groups it has, which must fit 32 bits.
+/// Counts of what is free are left as they are.
+pub(crate) fn counted(old: &Superblock, blocks: u64) -> (RawSuperblock, u32) {
     let geometry = old.geometry();
     let in_groups = blocks - u64::from(geometry.first_data_block());
-    // Fits: it was bounded by the count of inodes.
     let groups = in_groups.div_ceil(u64::from(geometry.blocks_per_group())) as u32;
     let mut raw = old.raw().clone();
     raw.s_blocks_count_lo.set(blocks as u32);
@@ -124,6 +124,13 @@ fn resized(old: &Superblock, blocks: u64, device_bytes: u64) -> Result<Superbloc
     let reserved = (percent * blocks as f64 / 100.0) as u64;
     raw.s_r_blocks_count_lo.set(reserved as u32);
     raw.s_r_blocks_count_hi.set((reserved >> 32) as u32);
+    (raw, groups)
+}
+
+/// The superblock with another number of blocks. Counts of what is free are left as they are.
+fn resized(old: &Superblock, blocks: u64, device_bytes: u64) -> Result<Superblock> {
+    // Groups fit: they were bounded by the count of inodes.
+    let (mut raw, groups) = counted(old, blocks);
     place_descriptors(old, groups, &mut raw)?;
     seal(old, &mut raw);
     let new = Superblock::from_raw(raw, device_bytes)?;

@@ -90,10 +90,7 @@ pub(super) fn switch(
     // What must be read is read, and stays, before the first change.
     let _held = read_first(&handle, old, new)?;
     let changed = change_all(&handle, old, new, details, resize_inode);
-    if let Err(error) = &changed {
-        handle.writer().transactions.abort_with("growing the filesystem failed half way", error);
-    }
-    changed
+    handle.or_abort("growing the filesystem failed half way", changed)
 }
 
 fn read_first(handle: &Handle<'_>, old: &Superblock, new: &Superblock) -> Result<Vec<Block>> {

@@ -3,7 +3,7 @@
 use undercroft_vfs::{Error, Result};
 
 use super::Mover;
-use super::blocks::or_abort;
+use super::blocks::HALF_MOVED;
 use crate::alloc::ALLOCATE_CREDITS;
 use crate::features::Incompat;
 use crate::inode::{self, Inode};
@@ -49,7 +49,7 @@ impl Mover<'_> {
             self.ensure_free()?;
             let handle = self.volume.start(OTHERS + users.len() as u32)?;
             left -= users.len();
-            or_abort(&handle, self.move_some(&handle, block, users, left as u32))?;
+            handle.or_abort(HALF_MOVED, self.move_some(&handle, block, users, left as u32))?;
             self.note(1);
         }
         Ok(())

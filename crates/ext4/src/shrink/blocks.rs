@@ -13,6 +13,8 @@ use crate::map::{self, Progress, Removed, RunState};
 use crate::numbers::{FileBlock, FsBlock};
 use crate::transaction::{Handle, Seal};
 
+/// Why all changes end if some of these have been made.
+pub(super) const HALF_MOVED: &str = "moving what lies past the filesystem's new end failed half way";
 /// Bytes that are copied at once.
 const COPIED_AT_ONCE: u64 = 1 << 20;
 /// Free blocks without which no map is changed: more than one change may need for its nodes.
@@ -50,7 +52,7 @@ impl Mover<'_> {
                 inode.store(&handle, location)?;
                 Ok(next)
             });
-            at = or_abort(&handle, moved)?;
+            at = handle.or_abort(HALF_MOVED, moved)?;
         }
         Ok(())
     }
@@ -111,7 +113,7 @@ impl Mover<'_> {
                 Ok(progress)
             };
             let changed = change();
-            match or_abort(&handle, changed)? {
+            match handle.or_abort(HALF_MOVED, changed)? {
                 Progress::Done => break,
                 // Only room was made in the map.
                 Progress::From(_) => credits *= 2,
@@ -166,13 +168,4 @@ impl Mover<'_> {
         let allocator = &self.writer.allocator;
         allocator.allocate(handle, FsBlock(0), 1, Purpose::Metadata).map(|(block, _)| block)
     }
-}
-
-/// The result of changes; a failure among them ends all changes, as some have been made.
-pub(super) fn or_abort<T>(handle: &Handle<'_>, changed: Result<T>) -> Result<T> {
-    if let Err(error) = &changed {
-        let what = "moving what lies past the filesystem's new end failed half way";
-        handle.writer().transactions.abort_with(what, error);
-    }
-    changed
 }

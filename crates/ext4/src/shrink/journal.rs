@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use undercroft_vfs::{Error, Result};
 
 use super::Mover;
-use super::blocks::or_abort;
+use super::blocks::HALF_MOVED;
 use crate::alloc::{ALLOCATE_CREDITS, Reservation};
 use crate::inode::{self, Inode, Location, NamedBy};
 use crate::jbd2::{self, LogBlock, LogLocation, LogRun};
@@ -76,7 +76,7 @@ impl Mover<'_> {
         let moved = moving.from.iter().map(|piece| piece.count).sum();
         {
             let handle = volume.start(credits)?;
-            or_abort(&handle, change_map(&handle, inode, location, moving))?;
+            handle.or_abort(HALF_MOVED, change_map(&handle, inode, location, moving))?;
         }
         self.note(moved);
         transactions.commit_everything(volume)

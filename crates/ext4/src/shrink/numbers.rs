@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use undercroft_vfs::{Error, FileType, Result};
 
 use super::Mover;
-use super::blocks::or_abort;
+use super::blocks::HALF_MOVED;
 use super::survey::for_each_inode;
 use crate::alloc::{FREE_INODE_CREDITS, NEW_INODE_CREDITS};
 use crate::dir::{self, Named};
@@ -126,12 +126,12 @@ impl Mover<'_> {
         let (first, rest) = places.split_at(places.len().min(room));
         {
             let handle = self.volume.start(OTHERS + first.len() as u32)?;
-            or_abort(&handle, self.renumber(&handle, names, from, to, first))?;
+            handle.or_abort(HALF_MOVED, self.renumber(&handle, names, from, to, first))?;
         }
         names.moved.insert(from, to);
         for places in rest.chunks(room) {
             let handle = self.volume.start(OTHERS + places.len() as u32)?;
-            or_abort(&handle, self.lead(&handle, names, places, (from, to)))?;
+            handle.or_abort(HALF_MOVED, self.lead(&handle, names, places, (from, to)))?;
         }
         Ok(())
     }

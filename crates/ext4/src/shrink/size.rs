@@ -10,7 +10,7 @@ use undercroft_vfs::{Error, Result};
 use crate::error::corrupt;
 use crate::features::{Compat, Incompat};
 use crate::group::GroupDetails;
-use crate::grow::size::{seal, too_few_for_a_group};
+use crate::grow::size::{counted, seal, too_few_for_a_group};
 use crate::mkfs;
 use crate::numbers::Group;
 use crate::superblock::{Geometry, Superblock};
@@ -185,18 +185,8 @@ pub(super) fn rounded(old: &Superblock, wanted: u64) -> Result<u64> {
 /// Corruption.
 pub(super) fn smaller(old: &Superblock, blocks: u64) -> Result<Superblock> {
     let geometry = old.geometry();
-    let in_groups = blocks - u64::from(geometry.first_data_block());
-    // Fits: there were more.
-    let groups = in_groups.div_ceil(u64::from(geometry.blocks_per_group())) as u32;
-    let mut raw = old.raw().clone();
-    raw.s_blocks_count_lo.set(blocks as u32);
-    raw.s_blocks_count_hi.set((blocks >> 32) as u32);
-    raw.s_inodes_count.set(groups * geometry.inodes_per_group());
-    // Exact as far as a double is, as in resize2fs, whose number this is to be.
-    let percent = geometry.reserved_blocks() as f64 * 100.0 / geometry.blocks() as f64;
-    let reserved = (percent * blocks as f64 / 100.0) as u64;
-    raw.s_r_blocks_count_lo.set(reserved as u32);
-    raw.s_r_blocks_count_hi.set((reserved >> 32) as u32);
+    // Groups fit: there were more.
+    let (mut raw, groups) = counted(old, blocks);
     let needed = groups.div_ceil(geometry.descriptors_per_block());
     if old.features().compat.contains(Compat::RESIZE_INODE) && groups != geometry.groups() {
         let all = geometry.descriptor_blocks() + geometry.reserved_descriptor_blocks();

@@ -6,7 +6,7 @@ use std::ops::Range;
 use undercroft_vfs::{Error, Result};
 
 use super::Mover;
-use super::blocks::or_abort;
+use super::blocks::HALF_MOVED;
 use crate::alloc::ALLOCATE_CREDITS;
 use crate::features::Compat;
 use crate::group::GroupDetails;
@@ -28,7 +28,7 @@ impl Mover<'_> {
         };
         self.ensure_free()?;
         let handle = self.volume.start(resize_inode.credits())?;
-        or_abort(&handle, resize_inode.move_before(&handle, self.end))
+        handle.or_abort(HALF_MOVED, resize_inode.move_before(&handle, self.end))
     }
 
     /// Makes the filesystem smaller. Nothing is in use past its new end but structures of groups that go. Mounts are counted
@@ -57,7 +57,7 @@ impl Mover<'_> {
             let handle = volume.start(credits)?;
             let changed = change_all(&handle, &old, new, &unneeded, resize_inode)
                 .and_then(|()| superblock::change(&handle, |raw| superblock::keep_mount_record(raw, found)));
-            or_abort(&handle, changed)?;
+            handle.or_abort(HALF_MOVED, changed)?;
         }
         transactions.commit_everything(volume)?;
         copies::write_all(volume)?;

@@ -35,6 +35,14 @@ impl<'a> Handle<'a> {
         self.0.tid()
     }
 
+    /// Passes on the outcome of changes. A failure among them ends all changes, as some have been made; `what` says which.
+    pub(crate) fn or_abort<T>(&self, what: &str, changed: Result<T>) -> Result<T> {
+        if let Err(error) = &changed {
+            self.writer().transactions.abort_with(what, error);
+        }
+        changed
+    }
+
     /// Whether `blocks` more can be changed under this handle. If not, the operation stops where everything is
     /// consistent, drops the handle and starts another.
     pub(crate) fn has_room(&self, blocks: u32) -> bool {

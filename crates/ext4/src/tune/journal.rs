@@ -1,19 +1,19 @@
 //! Adding a journal to a filesystem that has none, and removing it.
 
 use undercroft_block::BlockDevice;
-use undercroft_vfs::{Announce, Error, FileType, NewInode, NewKind, Result};
+use undercroft_vfs::Result;
 use zerocopy::IntoBytes;
 
-use super::refuse;
+use super::{own_file, refuse};
 use crate::alloc::{ALLOCATE_CREDITS, Reservation};
 use crate::error::corrupt_inode;
 use crate::features::{Compat, Incompat};
 use crate::grow::{copies, size};
-use crate::inode::{self, Inheritance, Inode, InodeFlags};
+use crate::inode::{self, Inode};
 use crate::jbd2;
-use crate::map::{self, Progress, Removed};
+use crate::map::{self, Removed};
 use crate::mkfs;
-use crate::numbers::{FileBlock, FsBlock, Group};
+use crate::numbers::{FsBlock, Group};
 use crate::superblock::{self, RawSuperblock, SUPERBLOCK_OFFSET, State, Superblock};
 use crate::writer::Mounted;
 
@@ -70,19 +70,11 @@ pub(super) fn add(volume: &Mounted, bytes: Option<u64>) -> Result<Added> {
     if Inode::read_linked_or_not(volume, NUMBER, location).is_ok_and(|inode| inode.links > 0) {
         return Err(corrupt_inode("journal", NUMBER, None, "is in use, in a filesystem without a journal"));
     }
-    let places = places_for(volume, blocks)?;
+    // In the middle, to keep seeks short.
+    let near = geometry.group_start(Group(geometry.groups() / 2));
+    let places = own_file::reserve(volume, near, blocks, PIECES_MAX)?;
     write_log(volume, &places, blocks)?;
-    let new = NewInode {
-        kind: NewKind::Regular,
-        permissions: 0o600,
-        uid: 0,
-        gid: 0,
-        xattrs: &[],
-        announce: Announce::default(),
-    };
-    let nothing = Inheritance { flags: InodeFlags::empty(), project: 0 };
-    let mut inode = Inode::fresh(volume, nothing, NUMBER, &new, 1);
-    inode.size_bytes = blocks << geometry.block_bits();
+    let mut inode = own_file::fresh(volume, NUMBER, blocks << geometry.block_bits());
     // A map may need a node for so many entries each.
     let nodes = 4 + if map::has_extents(&inode) {
         places.len() as u64
@@ -91,40 +83,11 @@ pub(super) fn add(volume: &Mounted, bytes: Option<u64>) -> Result<Added> {
     };
     let credits = (places.len() as u32 + nodes as u32 + 4) * (ALLOCATE_CREDITS + 2);
     let handle = volume.start(credits)?;
-    let made = || {
-        let mut at = 0;
-        for mut place in places {
-            let count = place.len();
-            let first = handle.writer().allocator.take(&handle, &mut place, count)?;
-            map::insert(&handle, &mut inode, FileBlock(at as u32), first, count, true)?;
-            at += count;
-        }
-        inode.store_new(&handle, location)
-    };
-    if let Err(error) = made() {
-        handle.writer().transactions.abort_with("making a journal failed half way", &error);
-        return Err(error);
-    }
+    let made = own_file::enter(&handle, &mut inode, places).and_then(|()| inode.store_new(&handle, location));
+    handle.or_abort("making a journal failed half way", made)?;
     drop(handle);
     volume.writer()?.transactions.commit_everything(volume)?;
     Ok(Added { i_block: inode.i_block, size_bytes: inode.size_bytes })
-}
-
-fn places_for(volume: &Mounted, blocks: u64) -> Result<Vec<Reservation>> {
-    let allocator = &volume.writer()?.allocator;
-    let geometry = volume.superblock().geometry();
-    // In the middle, to keep seeks short.
-    let near = geometry.group_start(Group(geometry.groups() / 2));
-    let (mut places, mut left) = (Vec::new(), blocks);
-    while left > 0 {
-        if places.len() == PIECES_MAX {
-            return Err(Error::NoSpace);
-        }
-        let place = allocator.reserve(volume, near, left, 1)?;
-        left -= place.len();
-        places.push(place);
-    }
-    Ok(places)
 }
 
 fn write_log(volume: &Mounted, places: &[Reservation], blocks: u64) -> Result<()> {
@@ -173,32 +136,14 @@ pub(super) fn remove(
     mounts: Option<u16>,
 ) -> Result<()> {
     let Some(number) = old.journal_inode() else { return Ok(()) };
-    let location = inode::locate(volume, number)?;
-    let mut inode = Inode::read_linked_or_not(volume, number, location)?;
-    let mut from = 0;
-    loop {
-        let handle = volume.start(map::remove_credits(&inode) * 4 + 1)?;
-        let progress = map::remove(&handle, &mut inode, from, u64::MAX, Removed::Data)?;
-        inode.store(&handle, location)?;
-        match progress {
-            Progress::Done => break,
-            Progress::From(next) => from = next,
-        }
-    }
-    {
-        let allocator = &volume.writer()?.allocator;
-        let handle = volume.start(2 + crate::alloc::FREE_INODE_CREDITS)?;
-        superblock::change(&handle, |raw| {
+    own_file::delete(volume, number, Removed::Data, "removing the journal failed half way", |handle| {
+        superblock::change(handle, |raw| {
             superblock::keep_mount_record(raw, found);
             if let Some(mounts) = mounts {
                 raw.s_mnt_count.set(mounts);
             }
-        })?;
-        inode::clear_slot(&handle, number, location)?;
-        if number >= volume.superblock().geometry().first_inode() {
-            allocator.free_inode(&handle, number, inode.kind == FileType::Directory)?;
-        }
-    }
+        })
+    })?;
     volume.writer()?.transactions.commit_everything(volume)?;
     copies::write_superblocks(volume)?;
     volume.flush()

@@ -6,6 +6,7 @@
 //! | `features` | which features are switched, and which are refused |
 //! | `journal` | adds a journal, and removes it |
 //! | `orphan_file` | adds an orphan file, and removes it |
+//! | `own_file` | what both of these files have in common |
 //!
 //! Fields and features that nothing but the superblock shows change in one transaction, and in its copies afterwards. A
 //! journal is added to a filesystem that has none, and so without one: it is made first, and then the superblock leads to it. To
@@ -21,6 +22,7 @@ mod features;
 mod fields;
 mod journal;
 mod orphan_file;
+mod own_file;
 
 use undercroft_block::Device;
 use undercroft_vfs::{Error, Result};
