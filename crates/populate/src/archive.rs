@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -10,37 +11,51 @@ use crate::compress;
 use crate::tar::{Archive, OpenArchive};
 
 /// Bytes that are read at once.
-const BUFFER_BYTES: usize = 256 << 10;
+pub(crate) const BUFFER_BYTES: usize = 256 << 10;
 
-/// A file from a position of its own.
-struct At {
+/// A position in a part of a file.
+pub(crate) struct FilePart {
     file: Arc<File>,
     at: u64,
-    len: u64,
+    end: u64,
 }
 
-impl Read for At {
+impl FilePart {
+    pub(crate) fn new(file: Arc<File>, range: Range<u64>) -> Self {
+        Self { file, at: range.start, end: range.end }
+    }
+}
+
+impl Read for FilePart {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        let read = self.file.read_at(buf, self.at)?;
+        let left = usize::try_from(self.end - self.at).unwrap_or(usize::MAX);
+        let len = buf.len().min(left);
+        let read = self.file.read_at(&mut buf[..len], self.at)?;
         self.at += read as u64;
         Ok(read)
     }
 }
 
-impl Seek for At {
+impl Seek for FilePart {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         let to = match to {
             SeekFrom::Start(to) => Some(to),
             SeekFrom::Current(by) => self.at.checked_add_signed(by),
-            SeekFrom::End(by) => self.len.checked_add_signed(by),
+            SeekFrom::End(by) => self.end.checked_add_signed(by),
         };
-        self.at = to.ok_or(io::ErrorKind::InvalidInput)?;
+        self.at = to.filter(|&to| to <= self.end).ok_or(io::ErrorKind::UnexpectedEof)?;
         Ok(self.at)
     }
 }
 
-/// An archive in a file.
-struct FileArchive(BufReader<At>);
+/// An archive in a part of a file.
+pub(crate) struct FileArchive(BufReader<FilePart>);
+
+impl FileArchive {
+    pub(crate) fn new(part: FilePart) -> Self {
+        Self(BufReader::with_capacity(BUFFER_BYTES, part))
+    }
+}
 
 impl Read for FileArchive {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
@@ -50,11 +65,6 @@ impl Read for FileArchive {
 
 impl Archive for FileArchive {
     fn skip(&mut self, len: u64) -> io::Result<()> {
-        let At { at, len: end, .. } = *self.0.get_ref();
-        let here = at.saturating_sub(self.0.buffer().len() as u64);
-        if len > end.saturating_sub(here) {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
         let len = i64::try_from(len).map_err(|_| io::Error::from(io::ErrorKind::UnexpectedEof))?;
         self.0.seek_relative(len)
     }
@@ -74,8 +84,7 @@ pub fn archive_in(file: File) -> io::Result<OpenArchive> {
     file.metadata()?;
     Ok(Box::new(move || {
         let len = file.metadata()?.len();
-        let at = At { file: Arc::clone(&file), at: 0, len };
-        Ok(Box::new(FileArchive(BufReader::with_capacity(BUFFER_BYTES, at))))
+        Ok(Box::new(FileArchive::new(FilePart::new(Arc::clone(&file), 0..len))))
     }))
 }
 

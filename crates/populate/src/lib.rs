@@ -41,4 +41,4 @@ pub use path::{EntryPath, PathError};
 pub use rules::{LeftOut, Ruled, Rules};
 pub use source::{Piece, Source};
 pub use tar::{Archive, OpenArchive, TarSource};
-pub use writer::{Filled, UnkeptXattrs, Writer, WriterOptions};
+pub use writer::{Filled, UnkeptXattrs, Writer, WriterOptions, replace_in_one_step};

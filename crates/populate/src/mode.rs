@@ -1,26 +1,36 @@
-//! Changes of permission bits, as chmod(1) and `tar --mode` write them: `0644`, `u=rwX,go-w`, `a+X`.
+//! Modes as chmod(1) and `tar --mode` have them: octal, or clauses of letters.
+//!
+//! Of directories, set-user-ID and set-group-ID stay unless they are mentioned, as with GNU chmod: in octal by five digits
+//! or more. A clause that names no user leaves the bits of the usual umask, 022, whatever that of the process is.
 
 use std::str::FromStr;
 
-/// Permission bits that are set, or changed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ModeChange(Vec<Step>);
+/// Bits that a clause without a user does not change.
+const UMASK: u16 = 0o022;
+const ALL: u16 = 0o7777;
+const SET_ID: u16 = 0o6000;
+const EXECUTE: u16 = 0o111;
 
-/// What is no change of permission bits.
+/// How a mode changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModeChange(Vec<Change>);
+
+/// What is no change of a mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it is neither an octal number nor a change such as u=rwX,go-w")]
 pub struct NoMode;
 
+/// One operator and what it is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Step {
-    /// The bits of those that it is about.
-    of: u16,
+struct Change {
     operator: Operator,
-    bits: u16,
-    /// `X`: to search directories, and to execute what some user may execute already.
-    execute_if_any: bool,
-    /// The bits that another class has (`g=u`), as the shift to its lowest bit.
-    like: Option<u16>,
+    /// The bits of the users that are named; all of them if `masked`.
+    users: u16,
+    /// No user is named.
+    masked: bool,
+    bits: Bits,
+    /// Set-ID bits of directories that are mentioned.
+    mentioned: u16,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,130 +40,186 @@ enum Operator {
     Set,
 }
 
-impl ModeChange {
-    /// The bits that come of `permissions`.
-    #[must_use]
-    pub fn apply(&self, permissions: u16, is_directory: bool) -> u16 {
-        self.0.iter().fold(permissions & 0o7777, |bits, step| step.apply(bits, is_directory))
-    }
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Bits {
+    /// These, and execution too (`X`) if it is a directory or any user may execute it.
+    Plain { bits: u16, execute_if_any: bool },
+    /// What the users have at this place of the mode: shifted down by so many bits.
+    Copy(u32),
 }
 
-impl Step {
-    fn apply(self, permissions: u16, is_directory: bool) -> u16 {
-        let mut bits = self.bits;
-        if self.execute_if_any && (is_directory || permissions & 0o111 != 0) {
-            bits |= 0o111;
-        }
-        if let Some(shift) = self.like {
-            bits |= (permissions >> shift & 7) * 0o111;
-        }
-        let bits = bits & self.of;
-        match self.operator {
-            Operator::Add => permissions | bits,
-            Operator::Remove => permissions & !bits,
-            // A directory's set-ID bits stay unless they are named, as GNU's chmod has it.
-            Operator::Set if is_directory => permissions & (!self.of | 0o6000) | bits,
-            Operator::Set => permissions & !self.of | bits,
-        }
+impl ModeChange {
+    /// The mode that comes of another.
+    #[must_use]
+    pub fn apply(&self, mode: u16, is_directory: bool) -> u16 {
+        self.0.iter().fold(mode & ALL, |mode, change| change.apply(mode, is_directory))
     }
 }
 
 impl FromStr for ModeChange {
     type Err = NoMode;
 
-    fn from_str(text: &str) -> Result<Self, NoMode> {
-        if text.starts_with(|first: char| first.is_ascii_digit()) {
-            let bits = u16::from_str_radix(text, 8).ok().filter(|&bits| bits <= 0o7777).ok_or(NoMode)?;
-            let all = Step { of: 0o7777, operator: Operator::Set, bits, execute_if_any: false, like: None };
-            // Said in whole, these bits go from directories too.
-            let first = Step { operator: Operator::Remove, bits: 0o7777, ..all };
-            return Ok(Self(vec![first, all]));
-        }
-        let mut steps = Vec::new();
-        for clause in text.split(',') {
-            let end = clause.find(['+', '-', '=']).ok_or(NoMode)?;
-            let (who, mut actions) = clause.split_at(end);
-            let mut of = 0;
-            for class in who.chars() {
-                of |= match class {
-                    'u' => 0o4700,
-                    'g' => 0o2070,
-                    'o' => 0o1007,
-                    'a' => 0o7777,
-                    _ => return Err(NoMode),
-                };
-            }
-            if who.is_empty() {
-                of = 0o7777;
-            }
-            while let Some(operator) = actions.chars().next() {
-                let operator = match operator {
-                    '+' => Operator::Add,
-                    '-' => Operator::Remove,
-                    _ => Operator::Set,
-                };
-                let rest = &actions[1..];
-                let end = rest.find(['+', '-', '=']).unwrap_or(rest.len());
-                let step = Step { of, operator, bits: 0, execute_if_any: false, like: None };
-                steps.push(permissions(step, &rest[..end])?);
-                actions = &rest[end..];
-            }
-        }
-        Ok(Self(steps))
+    fn from_str(typed: &str) -> Result<Self, NoMode> {
+        let changes = match typed.bytes().all(|byte| byte.is_ascii_digit()) {
+            true => octal(typed).map(|change| vec![change]),
+            false => typed.split(',').map(clause).collect::<Option<Vec<_>>>().map(|clauses| clauses.concat()),
+        };
+        changes.filter(|changes| !changes.is_empty()).map(Self).ok_or(NoMode)
     }
 }
 
-/// The letters behind an operator.
-fn permissions(mut step: Step, letters: &str) -> Result<Step, NoMode> {
-    for letter in letters.chars() {
-        match letter {
-            'r' => step.bits |= 0o444,
-            'w' => step.bits |= 0o222,
-            'x' => step.bits |= 0o111,
-            's' => step.bits |= 0o6000,
-            't' => step.bits |= 0o1000,
-            'X' => step.execute_if_any = true,
-            'u' if letters.len() == 1 => step.like = Some(6),
-            'g' if letters.len() == 1 => step.like = Some(3),
-            'o' if letters.len() == 1 => step.like = Some(0),
-            _ => return Err(NoMode),
+impl Change {
+    fn apply(&self, mode: u16, is_directory: bool) -> u16 {
+        let stays = if is_directory { SET_ID & !self.mentioned } else { 0 };
+        let bits = match self.bits {
+            Bits::Plain { bits, execute_if_any } => {
+                let executes = execute_if_any && (is_directory || mode & EXECUTE != 0);
+                bits | if executes { EXECUTE } else { 0 }
+            }
+            Bits::Copy(shift) => {
+                let copied = (mode >> shift) & 0o7;
+                copied << 6 | copied << 3 | copied
+            }
+        };
+        let changes = if self.masked { !UMASK } else { self.users };
+        let bits = bits & changes & !stays;
+        match self.operator {
+            Operator::Add => mode | bits,
+            Operator::Remove => mode & !bits,
+            Operator::Set => (mode & (!self.users | stays)) | bits,
         }
     }
-    // The sticky bit belongs to no class but all.
-    if step.bits & 0o1000 != 0 && step.of & 0o1000 == 0 {
-        step.bits &= !0o1000;
+}
+
+fn octal(typed: &str) -> Option<Change> {
+    let bits = u16::from_str_radix(typed, 8).ok().filter(|bits| *bits <= ALL)?;
+    let mentioned = if typed.len() > 4 { SET_ID } else { bits & SET_ID };
+    let bits = Bits::Plain { bits, execute_if_any: false };
+    Some(Change { operator: Operator::Set, users: ALL, masked: false, bits, mentioned })
+}
+
+fn clause(typed: &str) -> Option<Vec<Change>> {
+    let start = typed.find(['+', '-', '='])?;
+    let mut users = 0;
+    for user in typed[..start].chars() {
+        users |= match user {
+            'u' => 0o4700,
+            'g' => 0o2070,
+            'o' => 0o1007,
+            'a' => ALL,
+            _ => return None,
+        };
     }
-    Ok(step)
+    let masked = start == 0;
+    let users = if masked { ALL } else { users };
+    let mut changes = Vec::new();
+    let mut rest = &typed[start..];
+    while let Some(operator) = rest.chars().next() {
+        let operator = match operator {
+            '+' => Operator::Add,
+            '-' => Operator::Remove,
+            '=' => Operator::Set,
+            _ => return None,
+        };
+        let end = rest[1..].find(['+', '-', '=']).map_or(rest.len(), |at| at + 1);
+        let (bits, mentioned) = permissions(&rest[1..end])?;
+        changes.push(Change { operator, users, masked, bits, mentioned: mentioned & users });
+        rest = &rest[end..];
+    }
+    Some(changes)
+}
+
+/// The bits behind an operator, and the set-ID bits that they mention.
+fn permissions(typed: &str) -> Option<(Bits, u16)> {
+    if !typed.is_empty() && typed.bytes().all(|byte| byte.is_ascii_digit()) {
+        let bits = u16::from_str_radix(typed, 8).ok().filter(|bits| *bits <= ALL)?;
+        return Some((Bits::Plain { bits, execute_if_any: false }, SET_ID));
+    }
+    match typed {
+        "u" => return Some((Bits::Copy(6), 0)),
+        "g" => return Some((Bits::Copy(3), 0)),
+        "o" => return Some((Bits::Copy(0), 0)),
+        _ => {}
+    }
+    let (mut bits, mut execute_if_any) = (0, false);
+    for letter in typed.chars() {
+        match letter {
+            'r' => bits |= 0o444,
+            'w' => bits |= 0o222,
+            'x' => bits |= EXECUTE,
+            'X' => execute_if_any = true,
+            's' => bits |= SET_ID,
+            't' => bits |= 0o1000,
+            _ => return None,
+        }
+    }
+    Some((Bits::Plain { bits, execute_if_any }, bits & SET_ID))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+    use std::process::Command;
 
-    /// As GNU's chmod 9.1 changed a file and a directory.
+    use super::ModeChange;
+
     #[test]
-    fn bits_change_as_by_chmod() {
-        for (change, before, file, directory) in [
-            ("644", 0o7777, 0o644, 0o644),
-            ("02755", 0o0, 0o2755, 0o2755),
-            ("u=rwX,go=rX", 0o600, 0o644, 0o755),
-            ("u=rwX,go=rX", 0o700, 0o755, 0o755),
-            ("go-w", 0o666, 0o644, 0o644),
-            ("a+X", 0o600, 0o600, 0o711),
-            ("+x", 0o600, 0o711, 0o711),
-            ("g=u", 0o640, 0o660, 0o660),
-            ("o=", 0o777, 0o770, 0o770),
-            ("u+s,g+s", 0o755, 0o6755, 0o6755),
-            ("u-s", 0o6755, 0o2755, 0o2755),
-            ("+t", 0o755, 0o1755, 0o1755),
-            ("u=r", 0o4755, 0o455, 0o4455),
-            ("u+r-w+x", 0o200, 0o500, 0o500),
-        ] {
-            let change: ModeChange = change.parse().unwrap();
-            assert_eq!(change.apply(before, false), file, "{change:?} of a file");
-            assert_eq!(change.apply(before, true), directory, "{change:?} of a directory");
+    fn modes_are_those_of_chmod() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, directory) = (dir.path().join("f"), dir.path().join("d"));
+        std::fs::write(&file, "").unwrap();
+        std::fs::create_dir(&directory).unwrap();
+        let typed = [
+            "755",
+            "0",
+            "4755",
+            "00755",
+            "u+x",
+            "go-rwx",
+            "a=r",
+            "u=rwX,go=rX",
+            "+x",
+            "-w",
+            "=rw",
+            "u+s",
+            "g-s",
+            "ug+s",
+            "+t",
+            "o=u",
+            "g=o-w",
+            "u+rw-x",
+            "a-x+X",
+            "u=",
+            "u+22",
+            "+s",
+            "=",
+            "g=u,u=o",
+            "a+X",
+            "ug=rs",
+        ];
+        for typed in typed {
+            let mode: ModeChange = typed.parse().unwrap();
+            for before in [0o0, 0o644, 0o755, 0o7777, 0o6700, 0o2750, 0o1111] {
+                for (path, is_directory) in [(&file, false), (&directory, true)] {
+                    std::fs::set_permissions(path, PermissionsExt::from_mode(before)).unwrap();
+                    let changed = Command::new("sh")
+                        .args(["-c", "umask 022; exec chmod -- \"$1\" \"$2\"", "sh", typed])
+                        .arg(path)
+                        .output()
+                        .unwrap();
+                    // `chmod -w` complains where the umask keeps bits that it names no user for, and does it.
+                    let _ = changed.status;
+                    let after = std::fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+                    let ours = u32::from(mode.apply(u16::try_from(before).unwrap(), is_directory));
+                    assert_eq!(format!("{ours:o}"), format!("{after:o}"), "{typed} on {before:o} {path:?}");
+                }
+            }
         }
-        for wrong in ["", "8", "10000", "u", "u=z", "z=r", "u=rg", "u=r,"] {
+    }
+
+    #[test]
+    fn what_is_no_mode_is_refused() {
+        for wrong in ["", "8", "77777", "x", "u", "u+q", "z+x", "u+x,", ",", "+x,,", "rwxr-xr-x"] {
             assert!(wrong.parse::<ModeChange>().is_err(), "{wrong}");
         }
     }

@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use undercroft_vfs::{FileType, NewTime, Timestamp};
 
-use super::edit::{Id, Mode, parse_time};
+use super::edit::{Id, parse_mode, parse_time};
 use super::{Base, InsidePath};
 use crate::exit::Kind;
 use crate::failure::Failure;
@@ -351,7 +351,7 @@ fn permissions(typed: &str) -> Result<Test, Failure> {
         Some(("/", rest)) => (Permissions::OneOf, rest),
         _ => (Permissions::Exactly, typed),
     };
-    Ok(Test::Permissions(how, Mode::parse(mode)?.apply(0, false)))
+    Ok(Test::Permissions(how, parse_mode(mode)?.apply(0, false)))
 }
 
 fn unknown(word: &str) -> Failure {

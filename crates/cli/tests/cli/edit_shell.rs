@@ -75,7 +75,7 @@ fn what_cannot_be_written_to_is_looked_at() {
     assert_eq!((refusal.code, &refusal.stdout[..]), (7, &b"lost+found\n"[..]), "{}", refusal.stderr);
     assert!(refusal.stderr.contains("read-only"), "{}", refusal.stderr);
     assert!(fs::read(&image).unwrap() == before);
-    // As another user than root, who may write to everything.
+    // As another user: root may write to everything.
     fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
     fs::set_permissions(&image, PermissionsExt::from_mode(0o444)).unwrap();
     let program = dir.path().join("undercroft");

@@ -36,6 +36,7 @@ use undercroft_vfs::{
 
 use self::metadata::Late;
 use self::one_step::Pending;
+pub use self::one_step::replace_in_one_step;
 use self::parents::Parents;
 use self::xattrs::Refusal;
 pub use self::xattrs::UnkeptXattrs;
@@ -239,10 +240,9 @@ impl Writer {
             if self.vfs.lookup(&dir, name).is_ok_and(|there| there.kind() != FileType::Directory) {
                 let object = NewObject { kind, permissions: metadata.permissions & 0o7777, umask: 0 };
                 let (inherited, caller) = (self.parents.hands_on(), owner(metadata));
-                let make = |vfs: &Vfs, name: &[u8]| vfs.create(&caller, &dir, name, &object);
+                let make = |name: &[u8]| self.vfs.create(&caller, &dir, name, &object);
                 let dress = |node: &Arc<Node>| self.dress(node, metadata, inherited);
-                let node =
-                    one_step::over_temporary(&self.vfs, &dir, name, make, dress).map_err(refused(path))?;
+                let node = replace_in_one_step(&self.vfs, &dir, name, make, dress).map_err(refused(path))?;
                 self.note_link(&node);
                 return Ok(());
             }

@@ -10,7 +10,6 @@ use undercroft_vfs::{
     Credentials, Durable, Error as VfsError, File, FileType, Node, RenameFlags, Result, Vfs,
 };
 
-use super::xattrs::Refusal;
 use super::{Writer, owner, refused};
 use crate::{EntryPath, Error, Metadata};
 
@@ -78,33 +77,49 @@ impl Writer {
             return make(&self.vfs, name).map_err(refused(path));
         }
         drop(there);
-        over_temporary(&self.vfs, dir, name, make, |&()| Ok(())).map_err(refused(path))
+        let make = |name: &[u8]| make(&self.vfs, name);
+        replace_in_one_step::<_, VfsError>(&self.vfs, dir, name, make, |&()| Ok(())).map_err(refused(path))
     }
 }
 
-/// Makes something under a temporary name, completes it with `dress`, and lets it take the place of `name`.
-pub(super) fn over_temporary<M>(
+/// Makes something in place of what has the name `name` in a directory, and is no directory: `make` makes it under a temporary
+/// name that it is given, `complete` gives it what else it is to have, and then it takes the place. Until then the old one
+/// stays. A process that is killed may leave the temporary name, `.undercroft-N.new`.
+///
+/// # Errors
+/// Those of `make`, which is called again with another name for [`Exists`](VfsError::Exists), of `complete` and of a rename.
+/// The old one is there then.
+pub fn replace_in_one_step<M, E: From<VfsError>>(
     vfs: &Vfs,
     dir: &Arc<Node>,
     name: &[u8],
-    make: impl Fn(&Vfs, &[u8]) -> Result<M>,
-    dress: impl FnOnce(&M) -> std::result::Result<(), Refusal>,
-) -> std::result::Result<M, Refusal> {
+    make: impl Fn(&[u8]) -> Result<M>,
+    complete: impl FnOnce(&M) -> std::result::Result<(), E>,
+) -> std::result::Result<M, E> {
     let root = &Credentials::root();
     for number in 0..TEMPORARY_MAX {
         let temporary = format!(".undercroft-{number}.new").into_bytes();
-        let made = match make(vfs, &temporary) {
+        let made = match make(&temporary) {
             Err(VfsError::Exists) => continue,
             made => made?,
         };
-        let replaced = dress(&made)
-            .and_then(|()| Ok(vfs.rename(root, (dir, &temporary), (dir, name), RenameFlags::empty())?));
-        if let Err(refusal) = replaced {
+        let replaced = complete(&made).and_then(|()| Ok(put_over(vfs, dir, &temporary, name)?));
+        if let Err(error) = replaced {
             // Why it failed at first says more.
             let _ = vfs.unlink(root, dir, &temporary);
-            return Err(refusal);
+            return Err(error);
         }
         return Ok(made);
     }
     Err(VfsError::Exists.into())
+}
+
+fn put_over(vfs: &Vfs, dir: &Arc<Node>, temporary: &[u8], name: &[u8]) -> Result<()> {
+    let root = &Credentials::root();
+    let file = |name: &[u8]| vfs.lookup(dir, name).map(|node| node.ino());
+    if matches!((file(temporary), file(name)), (Ok(new), Ok(old)) if new == old) {
+        // A rename of one name of a file over another would leave both.
+        return vfs.unlink(root, dir, temporary);
+    }
+    vfs.rename(root, (dir, temporary), (dir, name), RenameFlags::empty())
 }

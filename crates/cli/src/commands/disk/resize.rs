@@ -4,7 +4,6 @@
 //! that becomes smaller after it, so that a crash leaves a disk with a table that fits it.
 
 use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
 
 use undercroft_block::partition::{Partition, Table, TableEditor};
 use undercroft_block::{FileDevice, FileOptions, ImageOptions, Qcow2Device};
@@ -112,9 +111,8 @@ fn grow_filesystem(spec: &ImageSpec, partition: &Partition) -> Result<(), Failur
 
 /// Whether the file of an image has the mark of qcow2.
 pub(super) fn is_qcow2(spec: &ImageSpec) -> Result<bool, Failure> {
-    let mut magic = [0; 4];
     let file = File::open(&spec.path).map_err(|error| Failure::host(spec.shown(), &error))?;
-    Ok(file.read_exact_at(&mut magic, 0).is_ok() && &magic == b"QFI\xfb")
+    Ok(image::is_qcow2(&file))
 }
 
 fn grow_qcow2(spec: &ImageSpec, size_bytes: u64) -> Result<(), Failure> {

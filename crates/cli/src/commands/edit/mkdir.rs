@@ -1,5 +1,6 @@
 //! `mkdir`: makes directories, with `-p` those above them too.
 
+use undercroft_populate::ModeChange;
 use undercroft_vfs::{AttrChange, FileType, NewObject, Vfs};
 
 use super::place::Place;
@@ -8,7 +9,7 @@ use super::tree::each;
 use crate::exit::Kind;
 use crate::failure::Failure;
 use crate::image;
-use crate::plan::edit::{Mkdir, Mode};
+use crate::plan::edit::Mkdir;
 
 pub(super) fn run(vfs: &Vfs, plan: &Mkdir) -> Result<Option<Kind>, Failure> {
     each(&plan.paths, |path| {
@@ -27,14 +28,14 @@ pub(super) fn run(vfs: &Vfs, plan: &Mkdir) -> Result<Option<Kind>, Failure> {
 }
 
 /// Makes a directory unless there is one.
-fn make_missing(vfs: &Vfs, path: &[u8], mode: Option<&Mode>) -> Result<(), Failure> {
+fn make_missing(vfs: &Vfs, path: &[u8], mode: Option<&ModeChange>) -> Result<(), Failure> {
     match image::resolve(vfs, path, true) {
         Ok(node) if node.kind() == FileType::Directory => Ok(()),
         _ => make(vfs, path, mode),
     }
 }
 
-fn make(vfs: &Vfs, path: &[u8], mode: Option<&Mode>) -> Result<(), Failure> {
+fn make(vfs: &Vfs, path: &[u8], mode: Option<&ModeChange>) -> Result<(), Failure> {
     let place = Place::of(vfs, path)?;
     let permissions = mode.map_or(0o777, |mode| mode.apply(0o777, true));
     let umask = if mode.is_some() { 0 } else { UMASK };

@@ -7,7 +7,8 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use undercroft_vfs::{Durable, Error, File, FileType, Node, RenameFlags, Result, Vfs};
+use undercroft_populate::replace_in_one_step;
+use undercroft_vfs::{Durable, Error, File, FileType, Node, Result, Vfs};
 
 use super::session::{CALLER, UMASK};
 use crate::exit::Kind;
@@ -15,8 +16,6 @@ use crate::failure::Failure;
 use crate::image;
 use crate::text::names::{join, safe};
 
-/// As many temporary names are tried in a directory.
-const TEMPORARY_MAX: u32 = 1000;
 /// As many symbolic links are followed from a name.
 const LINKS_MAX: u32 = 40;
 
@@ -89,23 +88,7 @@ impl Place {
         if !replaces {
             return make(&self.name);
         }
-        for number in 0..TEMPORARY_MAX {
-            let temporary = format!(".undercroft-{number}.new").into_bytes();
-            match make(&temporary) {
-                Err(Error::Exists) => continue,
-                made => made?,
-            }
-            let file = |name: &[u8]| vfs.lookup(&self.dir, name).map(|node| node.ino());
-            // A rename of one name of a file over another would leave both.
-            let has_name = matches!((file(&temporary), file(&self.name)), (Ok(new), Ok(old)) if new == old);
-            let (from, to) = ((&self.dir, &temporary[..]), (&self.dir, &self.name[..]));
-            let renamed = if has_name { Ok(()) } else { vfs.rename(&CALLER, from, to, RenameFlags::empty()) };
-            if has_name || renamed.is_err() {
-                vfs.unlink(&CALLER, &self.dir, &temporary)?;
-            }
-            return renamed;
-        }
-        Err(Error::Exists)
+        replace_in_one_step(vfs, &self.dir, &self.name, make, |&()| Ok(()))
     }
 
     /// Gives a file without a name the name, in place of what is there if `replaces`, once its content is durable.

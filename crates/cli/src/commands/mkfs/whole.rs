@@ -1,17 +1,15 @@
 //! The image that a filled filesystem is made in.
 //!
-//! An image file is made beside its final name, under one that begins with a dot, and moved to it when it is durable: what
-//! ends the program earlier leaves what was there, and a signal that ends it leaves the unfinished file too. What is
-//! replaced stays open, with its lock, until then. A device, a partition and an array are written where they are, the
-//! primary superblock last.
+//! An image file is made beside its final name and gets it when it is durable ([`UnfinishedFile`]); the file that it replaces
+//! stays open, with its lock, until then. A device, a partition and an array are written where they are, the primary superblock
+//! last.
 
-use std::fs::{self, File, Permissions};
-use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
-use tempfile::{Builder, NamedTempFile};
 use undercroft_block::{Device, ImageFormat};
 use undercroft_diskfs::mkfs::MkfsError;
 use undercroft_populate::FileId;
@@ -22,6 +20,7 @@ use super::size::smallest;
 use super::{Contents, Made, format_there};
 use crate::exit::Kind;
 use crate::failure::Failure;
+use crate::image::unfinished::{UnfinishedFile, directory_of};
 use crate::image::{self, ToOverwrite, new_file};
 use crate::plan::{FillPlan, Free, ImageSpec, MkfsPlan};
 
@@ -49,24 +48,18 @@ pub(crate) fn make_and_fill(plan: &MkfsPlan, fill: &FillPlan) -> Result<(Made, C
     };
     let path = real_path(&image.path, replaced.is_some())?;
     let directory = directory_of(&path);
-    let file = beside(&path, directory, replaced.is_some())?;
+    let there = replaced.as_ref().map(|replaced| replaced.found.clone());
+    let file = UnfinishedFile::beside(path.clone(), there.clone())?;
     let rehearsal = size_bytes.is_none().then(|| scratch(directory)).transpose()?;
-    let made_here = file.as_file().metadata().ok();
-    let there = replaced.as_ref().map(|replaced| &replaced.found);
-    let not_these = made_here.iter().chain(there).map(id).collect();
+    let made_here = file.file().metadata().ok();
+    let not_these = made_here.iter().chain(&there).map(id).collect();
     let mut filling = Filling::open(fill, not_these, directory.to_owned())?;
     let new = NewImage { spec: ImageSpec::plain(file.path().to_owned()), format };
     let made = match (size_bytes, rehearsal) {
         (None, Some(rehearsal)) => smallest(plan, fill, &mut filling, &new, &rehearsal)?,
         (size, _) => new.fill(plan, &mut filling, size.unwrap_or_default())?,
     };
-    if let Some(replaced) = &replaced {
-        let shown = image.shown();
-        for (what, error) in hand_over(file.as_file(), &replaced.found) {
-            eprintln!("undercroft: note: {shown} does not keep its {what}: {error}");
-        }
-    }
-    keep(file, &path, directory, replaced.is_some())?;
+    file.finish()?;
     replaced.map_or(Ok(()), |replaced| replaced.target.close())?;
     Ok(made)
 }
@@ -152,31 +145,6 @@ impl Replaced {
     }
 }
 
-/// Gives a new file the owner, group and permissions of the one that it replaces; what of it could not be given. No one
-/// gets permissions that the old file did not give.
-fn hand_over(file: &File, from: &fs::Metadata) -> Vec<(&'static str, std::io::Error)> {
-    let mut failed = Vec::new();
-    let mut mode = from.mode() & 0o7777;
-    let (uid, gid) = (from.uid(), from.gid());
-    if file.metadata().is_ok_and(|now| now.gid() != gid)
-        && let Err(error) = fchown(file, None, Some(gid))
-    {
-        // The group is another one, which is among the others of the old file.
-        mode &= 0o707 | (mode & 0o007) << 3;
-        failed.push(("group", error));
-    }
-    if file.metadata().is_ok_and(|now| now.uid() != uid)
-        && let Err(error) = fchown(file, Some(uid), None)
-    {
-        mode &= 0o777;
-        failed.push(("owner", error));
-    }
-    if let Err(error) = file.set_permissions(Permissions::from_mode(mode)) {
-        failed.push(("permissions", error));
-    }
-    failed
-}
-
 /// A new image file under a name of its own.
 pub(super) struct NewImage {
     spec: ImageSpec,
@@ -199,32 +167,6 @@ impl NewImage {
         target.close()?;
         Ok(made)
     }
-}
-
-/// The directory that a file lies in.
-fn directory_of(path: &Path) -> &Path {
-    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
-}
-
-/// A file beside a final name, which goes when it is dropped. One that replaces another is its maker's alone until it has
-/// the other's permissions.
-fn beside(path: &Path, directory: &Path, replaces: bool) -> Result<NamedTempFile, Failure> {
-    let mut prefix = std::ffi::OsString::from(".");
-    prefix.push(path.file_name().unwrap_or_default());
-    prefix.push(".");
-    let permissions = Permissions::from_mode(if replaces { 0o600 } else { 0o666 });
-    let made = Builder::new().prefix(&prefix).permissions(permissions).tempfile_in(directory);
-    made.map_err(|error| Failure::host(format!("cannot make a file in {}", directory.display()), &error))
-}
-
-/// Gives a whole image its final name, durably. It replaces only what it was made to replace, and no file that another
-/// program has made meanwhile.
-fn keep(file: NamedTempFile, path: &Path, directory: &Path, replaces: bool) -> Result<(), Failure> {
-    let fail = |error: &std::io::Error| Failure::host(format!("cannot make {}", path.display()), error);
-    file.as_file().sync_all().map_err(|error| fail(&error))?;
-    let kept = if replaces { file.persist(path) } else { file.persist_noclobber(path) };
-    kept.map_err(|error| fail(&error.error))?;
-    File::open(directory).and_then(|directory| directory.sync_all()).map_err(|error| fail(&error))
 }
 
 /// A scratch file of the size of the metadata, without a name.

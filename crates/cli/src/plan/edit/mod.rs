@@ -11,10 +11,11 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use clap::Args;
+use undercroft_populate::ModeChange;
 use undercroft_vfs::{DeviceNumber, NewKind, NewTime};
 
 pub(crate) use acl::{AclChange, AclEntry, Permissions, Subject};
-pub(crate) use mode::Mode;
+pub(crate) use mode::parse as parse_mode;
 pub(crate) use owner::{GroupSpec, Id, OwnerSpec};
 pub(crate) use put::{Put, PutOwner, TarIn};
 pub(crate) use size::SizeChange;
@@ -54,14 +55,14 @@ pub(crate) enum Edit {
 pub(crate) struct Write {
     pub(crate) path: InsidePath,
     pub(crate) append: bool,
-    pub(crate) mode: Option<Mode>,
+    pub(crate) mode: Option<ModeChange>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Mkdir {
     pub(crate) paths: Vec<InsidePath>,
     pub(crate) parents: bool,
-    pub(crate) mode: Option<Mode>,
+    pub(crate) mode: Option<ModeChange>,
 }
 
 #[derive(Debug)]
@@ -120,7 +121,7 @@ pub(crate) struct Ln {
 
 #[derive(Debug)]
 pub(crate) struct Chmod {
-    pub(crate) mode: Mode,
+    pub(crate) mode: ModeChange,
     pub(crate) paths: Vec<InsidePath>,
     pub(crate) recursive: bool,
 }
@@ -191,7 +192,7 @@ pub(crate) struct Acl {
 pub(crate) struct Mknod {
     pub(crate) path: InsidePath,
     pub(crate) kind: NewKind<'static>,
-    pub(crate) mode: Option<Mode>,
+    pub(crate) mode: Option<ModeChange>,
 }
 
 impl Edit {
@@ -244,8 +245,8 @@ impl Edit {
     }
 }
 
-fn mode(typed: Option<&str>) -> Result<Option<Mode>, Failure> {
-    typed.map(Mode::parse).transpose()
+fn mode(typed: Option<&str>) -> Result<Option<ModeChange>, Failure> {
+    typed.map(parse_mode).transpose()
 }
 
 /// All paths but the last, and the last.
@@ -344,7 +345,7 @@ impl Ln {
 impl Chmod {
     fn from_typed(typed: ChmodArgs, base: &Base) -> Result<Self, Failure> {
         let ChmodArgs { mode, paths, recursive } = typed;
-        Ok(Self { mode: Mode::parse(&mode)?, paths: base.paths(paths)?, recursive })
+        Ok(Self { mode: parse_mode(&mode)?, paths: base.paths(paths)?, recursive })
     }
 }
 
