@@ -21,8 +21,11 @@ use undercroft_vfs::{Error, Result, StatFs};
 use crate::nodes::NodeId;
 use crate::server::Server;
 
-/// Without a deletion for so long none is expected.
-const PATIENCE: Duration = Duration::from_millis(200);
+/// Without a deletion for so long none is expected by a request that fails then. The kernel's thread that forgets an inode may
+/// itself wait that long for a processor.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// The same for a request that only tells the free space.
+const PATIENCE_TO_TELL: Duration = Duration::from_millis(200);
 /// The kernel tells of a close when the call has returned, perhaps after the request that follows it.
 const PATIENCE_FOR_CLOSE: Duration = Duration::from_millis(20);
 /// A request waits at most this long, whatever is deleted meanwhile: others may take the space.
@@ -185,7 +188,7 @@ impl Server {
             if !self.nodes().has_unlinked() || began.elapsed() > PATIENCE_MAX {
                 break;
             }
-            let comes = returning.waiters.wait_timeout(PATIENCE, || returning.gone() != gone);
+            let comes = returning.waiters.wait_timeout(PATIENCE_TO_TELL, || returning.gone() != gone);
             if !comes && !returning.is_any_going() {
                 self.nodes().note_staying();
                 break;
