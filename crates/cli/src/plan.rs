@@ -39,7 +39,7 @@ pub(crate) use image::ImageSpec;
 pub(crate) use look::{ListStyle, Look};
 pub(crate) use md::{Change, MdPlan, NewArrayPlan, NewMembers, Waiting};
 pub(crate) use mkfs::{MkfsPlan, NewFormat};
-pub(crate) use mkfs_from::{FillPlan, Free, digest};
+pub(crate) use mkfs_from::{FillPlan, Free, MOST_BYTES, digest};
 pub(crate) use shell::{Commands, ShellPlan};
 pub(crate) use tune::TunePlan;
 

@@ -24,6 +24,8 @@ pub struct Rules {
     pub owner: Option<u32>,
     /// The group of everything that `groups` does not name.
     pub group: Option<u32>,
+    /// The owner and group of the root, whatever the others are.
+    pub root_owner: Option<(u32, u32)>,
     /// How permissions are changed, except those of symbolic links.
     pub mode: Option<ModeChange>,
     /// The time of the last change of content, and of the last access where a source has one.
@@ -53,6 +55,9 @@ impl Rules {
     fn apply(&self, entry: &mut Entry) {
         let is_directory = entry.kind == EntryKind::Directory;
         self.change(&mut entry.metadata, is_directory, matches!(entry.kind, EntryKind::Symlink(_)));
+        if let Some((uid, gid)) = self.root_owner.filter(|_| entry.path.is_root()) {
+            (entry.metadata.uid, entry.metadata.gid) = (uid, gid);
+        }
     }
 
     /// What a directory gets that no source says anything of.

@@ -510,7 +510,7 @@ pub(crate) struct MknodArgs {
     /// Path inside the image
     pub(crate) path: OsString,
     /// b for a block device, c or u for a character device, p for a fifo, s for a socket
-    #[arg(value_name = "TYPE", value_parser = ["b", "c", "u", "p", "s"])]
+    #[arg(value_name = "KIND", value_parser = ["b", "c", "u", "p", "s"])]
     pub(crate) kind: String,
     /// Number of the driver
     pub(crate) major: Option<u32>,

@@ -76,7 +76,7 @@ impl MkfsPlan {
             MkfsFamily::Ext4 => Family::Ext4,
         };
         let usual = MkfsOptions::new(family);
-        let fill = FillPlan::of(&typed.from, typed.directory.as_deref(), typed.size.as_deref())?;
+        let mut fill = FillPlan::of(&typed.from, typed.directory.as_deref(), typed.size.as_deref())?;
         check_auto(typed.size.as_deref(), fill.as_ref())?;
         let mut options = MkfsOptions {
             features: typed.features.join(","),
@@ -110,6 +110,11 @@ impl MkfsPlan {
         options.journal_bytes = options.journal_bytes.map(|megabytes| megabytes << 20);
         for option in &typed.extended {
             extended(&mut options, option)?;
+        }
+        if let Some(fill) = &mut fill
+            && typed.extended.iter().any(|option| option.starts_with("root_owner="))
+        {
+            fill.set_root_owner(options.root_owner);
         }
         if let Some(seed) = mkfs_from::seed(&typed.from) {
             options.uuid.get_or_insert_with(|| seed.uuid("uuid"));
@@ -279,18 +284,7 @@ fn fs_size(typed: &str, block_bytes: Option<u32>) -> Result<u64, Failure> {
 
 /// A size with a binary unit: `10G`, `512M`, `4096`.
 pub(super) fn size(typed: &str) -> Result<u64, Failure> {
-    let digits = typed.trim_end_matches(|c: char| !c.is_ascii_digit());
-    let shift = match typed[digits.len()..].to_ascii_lowercase().as_str() {
-        "" => Some(0),
-        "k" | "kib" => Some(10),
-        "m" | "mib" => Some(20),
-        "g" | "gib" => Some(30),
-        "t" | "tib" => Some(40),
-        "p" | "pib" => Some(50),
-        _ => None,
-    };
-    let bytes = shift.and_then(|shift| digits.parse::<u64>().ok()?.checked_mul(1 << shift));
-    bytes.filter(|&bytes| bytes <= i64::MAX as u64).ok_or_else(|| {
+    undercroft_disk::definition::parse_size(typed).map_err(|_| {
         Failure::new(Kind::Usage, format!("{typed:?} is no size")).advise("write it as 10G, 512M or in bytes")
     })
 }
@@ -303,7 +297,7 @@ mod tests {
     fn sizes_take_binary_units() {
         let sizes = ["4096", "1k", "3M", "10G", "2TiB"].map(|typed| size(typed).unwrap());
         assert_eq!(sizes, [4096, 1024, 3 << 20, 10 << 30, 2 << 40]);
-        for wrong in ["", "G", "10X", "-1", "1.5G", "99999999P"] {
+        for wrong in ["", "G", "10X", "-1", "+1G", "1.5G", "99999999P"] {
             assert!(size(wrong).is_err(), "{wrong}");
         }
     }

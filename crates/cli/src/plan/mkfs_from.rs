@@ -19,7 +19,7 @@ use crate::failure::Failure;
 use crate::pattern::Exclude;
 
 /// Most bytes that come out of a compressed source, unless more are allowed.
-const MOST_BYTES: u64 = 1 << 40;
+pub(crate) const MOST_BYTES: u64 = 1 << 40;
 
 /// What a new filesystem is filled with.
 #[derive(Clone, Debug)]
@@ -113,6 +113,15 @@ impl FillPlan {
     }
 }
 
+impl FillPlan {
+    /// Gives the root an owner and a group, whatever the sources say.
+    pub(super) fn set_root_owner(&mut self, owner: (u32, u32)) {
+        if let Some(rules) = Arc::get_mut(&mut self.rules) {
+            rules.root_owner = Some(owner);
+        }
+    }
+}
+
 pub(super) fn seed(typed: &FromArgs) -> Option<Seed> {
     typed.seed.clone().map(Seed)
 }
@@ -165,6 +174,7 @@ fn rules(typed: &FromArgs, epoch: Option<Timestamp>) -> Result<Rules, Failure> {
         groups,
         owner,
         group,
+        root_owner: None,
         mode: mode.transpose()?,
         modified,
         only_later: typed.clamp_mtime,
@@ -253,6 +263,10 @@ fn platform(typed: &str) -> Result<Platform, Failure> {
 
 fn free(typed: &str) -> Result<Free, Failure> {
     match typed.strip_suffix('%') {
+        None if typed.bytes().all(|byte| byte.is_ascii_digit()) => {
+            Err(Failure::new(Kind::Usage, format!("--free: {typed} of what?"))
+                .advise("write it as 10% or 2G"))
+        }
         None => size(typed).map(Free::Bytes),
         Some(percent) => {
             let percent = percent.parse().ok().filter(|percent| (0.0..=95.0).contains(percent));

@@ -564,3 +564,19 @@ fn images_are_copied_with_their_holes() {
     assert_eq!(report["size_bytes"], 1026 << 20);
     assert!(report["read_bytes"].as_u64().unwrap() < 40 << 20, "{report}");
 }
+
+/// A source is what it is for `mkfs --from`, and the disk is no part of itself.
+#[test]
+fn sources_may_be_compressed_and_do_not_have_the_disk_in_them() {
+    let dir = sources();
+    tool("tar -czf root.tar.gz tree", dir.path());
+    within(dir.path(), "disk create packed.img root=ext4:100M:root.tar.gz -q").succeeded();
+    assert!(within(dir.path(), "tree packed.img?part=root /").text().contains("tree"));
+    within(dir.path(), "disk create own.img root=ext4:100M:. -q").succeeded();
+    within(dir.path(), "disk resize own.img 300M").succeeded();
+    within(dir.path(), "disk add own.img more=ext4:100M:.").succeeded();
+    for part in ["root", "more"] {
+        let names = within(dir.path(), &format!("ls own.img?part={part} /")).text();
+        assert!(names.contains("packed.img") && !names.contains("own.img"), "{names}");
+    }
+}

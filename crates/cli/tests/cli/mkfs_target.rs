@@ -123,3 +123,53 @@ fn directories_that_no_entry_names_follow_the_rules() {
         }
     }
 }
+
+/// As a build system does it each time.
+#[test]
+fn the_same_command_again_makes_the_same_image() {
+    let dir = tempfile::tempdir().unwrap();
+    let from = tree(dir.path());
+    let image = dir.path().join("image");
+    let path = image.to_str().unwrap();
+    let make = || {
+        let mut command = Command::new(PROGRAM);
+        command.args(["mkfs", "ext4", path, "-q", "-F", "--seed", "one", "--from", &from]);
+        run(command.env("SOURCE_DATE_EPOCH", "1700000000")).succeeded();
+        fs::read(&image).unwrap()
+    };
+    assert!(make() == make());
+    // What has grown meanwhile gets more room.
+    fs::write(dir.path().join("tree/more"), vec![1; 1 << 20]).unwrap();
+    make();
+    tool("e2fsck -fn image", dir.path());
+    // A file that holds nothing has its size from its user.
+    let blank = fs::File::create(&image).unwrap();
+    blank.set_len(64 << 20).unwrap();
+    drop(blank);
+    assert_eq!(make().len(), 64 << 20);
+}
+
+#[test]
+fn an_empty_pipe_is_no_archive_and_leaves_the_image() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("image"), b"kept").unwrap();
+    for from in ["-", "/dev/null"] {
+        let mut command = Command::new(PROGRAM);
+        command.args(["mkfs", "ext4", "image", "-F", "--from", from]).current_dir(dir.path());
+        let refused = run(command.stdin(std::process::Stdio::null()));
+        assert_ne!(refused.code, 0, "{from}");
+        assert!(refused.stderr.contains("the archive is empty"), "{}", refused.stderr);
+        assert_eq!(fs::read(dir.path().join("image")).unwrap(), b"kept");
+    }
+}
+
+#[test]
+fn the_root_has_the_owner_that_is_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let from = tree(dir.path());
+    chown(&from, Some(77), Some(88)).unwrap();
+    let path = dir.path().join("image").to_str().unwrap().to_owned();
+    undercroft(["mkfs", "ext4", &path, "-q", "-d", &from, "-E", "root_owner=5:6"]).succeeded();
+    let stat = undercroft(["stat", "--json", &path, "/"]).json();
+    assert_eq!((&stat["uid"], &stat["gid"]), (&5.into(), &6.into()), "{stat}");
+}

@@ -187,9 +187,11 @@ pub fn parse_size(typed: &str) -> Result<u64, String> {
         "p" => Some(50),
         _ => None,
     };
+    // A sign would mean more or less than there is.
+    let is_absolute = digits.starts_with(|first: char| first.is_ascii_digit());
     let bytes = shift.and_then(|shift| digits.parse::<u64>().ok()?.checked_mul(1 << shift));
     bytes
-        .filter(|&bytes| bytes <= i64::MAX as u64)
+        .filter(|&bytes| is_absolute && bytes <= i64::MAX as u64)
         .ok_or_else(|| format!("{typed:?} is no size: write it as 10G, 512M or in bytes"))
 }
 

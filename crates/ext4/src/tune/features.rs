@@ -70,7 +70,9 @@ impl Switches {
         let features = superblock.features();
         let adds_journal = self.on.compat.contains(Compat::HAS_JOURNAL);
         if tuning.journal_bytes.is_some() && !adds_journal {
-            return refuse("a journal size means nothing unless a journal is added with -O has_journal");
+            return refuse(
+                "a journal size means nothing unless a journal is added: with -O has_journal, where there is none yet",
+            );
         }
         if self.off.compat.contains(Compat::HAS_JOURNAL) {
             if features.compat.contains(Compat::ORPHAN_FILE) && !self.off.compat.contains(Compat::ORPHAN_FILE)

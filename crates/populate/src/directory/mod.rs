@@ -38,6 +38,16 @@ pub struct FileId {
     pub inode: u64,
 }
 
+impl FileId {
+    /// Of the file that these are the metadata of.
+    #[must_use]
+    pub fn of(found: &std::fs::Metadata) -> Self {
+        use std::os::unix::fs::MetadataExt;
+
+        Self { device: found.dev(), inode: found.ino() }
+    }
+}
+
 /// A directory of the host.
 pub struct DirectorySource {
     shown: String,

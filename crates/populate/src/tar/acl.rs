@@ -70,8 +70,8 @@ fn entry_of(entry: &str, numbers: &mut Numbers<'_>) -> Result<(u16, u32, u16), S
             .or_else(|| (name == "root").then_some(0))
             .ok_or_else(|| {
                 let what = format!(
-                    "its access control list names {name:?}, whose number the archive does not say; \
-                     archives made with --numeric-owner have numbers"
+                    "its access control list names {name:?}, whose number the archive does not say: GNU tar stores \
+                     names in lists, unless it is called without --acls and with --xattrs-include='system.*'"
                 );
                 SourceErrorKind::Unsupported(what)
             })?,

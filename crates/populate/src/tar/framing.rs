@@ -49,6 +49,10 @@ impl Framing {
         let mut record = [0; RECORD_BYTES];
         let read = self.read_up_to(&mut record)?;
         let ends = read == 0 || record.iter().all(|&byte| byte == 0);
+        if read < RECORD_BYTES && self.at < RECORD_BYTES as u64 {
+            let what = if read == 0 { "the archive is empty" } else { "it is no tar archive" };
+            return Err(SourceErrorKind::Malformed(what.into()));
+        }
         if read > 0 && read < RECORD_BYTES {
             return Err(cut_off());
         }

@@ -201,10 +201,11 @@ fn xattrs(records: Layered<'_>, numbers: &mut Numbers<'_>) -> Result<Vec<Xattr>,
         (&b"SCHILY.acl.access"[..], &b"system.posix_acl_access"[..]),
         (b"SCHILY.acl.default", b"system.posix_acl_default"),
     ] {
-        if let Some(text) = value(records, key)
+        // Bytes say more than words, which may name users.
+        if let Some(text) = value(records, key).filter(|_| xattrs.iter().all(|xattr| *xattr.name != *name))
             && let Some(list) = acl::from_text(text, numbers)?
         {
-            add(name.to_vec(), list);
+            xattrs.push(Xattr { name: name.into(), value: list });
         }
     }
     Ok(xattrs)

@@ -85,7 +85,11 @@ impl MkfsOptions {
                 'm' => options.metadata(one)?,
                 'n' => options.names(one, units)?,
                 'r' => return one.not_made("a real-time section"),
-                'p' => return refuse("a prototype file (-p) is not read: files are put in afterwards"),
+                'p' => {
+                    return refuse(
+                        "a prototype file or directory (-p) is not read: `--from` fills the filesystem from a directory or an archive",
+                    );
+                }
                 'c' => return refuse("a configuration file (-c) is not read"),
                 _ => return one.unknown(),
             }

@@ -41,7 +41,10 @@ struct Difference {
 
 /// Compares an image with something else.
 pub(crate) fn run(plan: &DiffPlan, format: Format) -> Result<Option<Kind>, Failure> {
-    let compared = compare(plan, format).map_err(|failure| failure.counted_as(Kind::Trouble));
+    let compared = compare(plan, format).map_err(|failure| match failure.kind() {
+        Kind::ClosedPipe => failure,
+        _ => failure.counted_as(Kind::Trouble),
+    });
     match compared? {
         (Some(_), _) => Ok(Some(Kind::Trouble)),
         (None, 0) => Ok(None),

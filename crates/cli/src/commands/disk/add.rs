@@ -19,7 +19,8 @@ pub(super) fn run(plan: &AddPlan, format: Format) -> Result<(), Failure> {
     let scheme = editor.table().scheme;
     let ids = Ids::new(plan.seed.clone());
     let count = editor.table().partitions.len() + 1;
-    let part = Part::of(&plan.partition, count, scheme, plan.architecture.as_deref(), &ids)?;
+    let mut part = Part::of(&plan.partition, count, scheme, plan.architecture.as_deref(), &ids)?;
+    part.leave_out(&plan.image.path);
     refuse_fat(&part, editor.table().sector_bytes)?;
     let size = part.size()?;
     let gaps = editor.gaps(ALIGN_BYTES);

@@ -41,7 +41,11 @@ struct CompactReport {
 
 pub(super) fn run(spec: &ImageSpec, format: Format) -> Result<(), Failure> {
     let is_file = spec.array.is_none() && fs::metadata(&spec.path).is_ok_and(|found| found.is_file());
-    if !is_file || spec.partition.is_some() {
+    if spec.partition.is_some() {
+        return Err(Failure::new(Kind::Usage, "an image becomes smaller as a whole")
+            .advise(format!("leave `?part=` off: `undercroft compact {}`", spec.shown())));
+    }
+    if !is_file {
         return Err(Failure::new(Kind::Usage, format!("{} is no image file", spec.shown()))
             .advise("name the file; a mount is trimmed by fstrim"));
     }

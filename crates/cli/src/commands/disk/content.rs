@@ -10,7 +10,7 @@ use undercroft_disk::fat::{FatOptions, make_fat};
 use undercroft_disk::sources::{Below, Directories, OneFile};
 use undercroft_disk::swap::make_swap;
 use undercroft_ext4 as ext4;
-use undercroft_populate::{DirectorySource, EntryPath, Source, TarSource, archive_in};
+use undercroft_populate::{DirectorySource, EntryPath, OpenSource, Source, SourceError, open_source};
 use undercroft_vfs::Timestamp;
 use undercroft_xfs as xfs;
 
@@ -21,7 +21,7 @@ use crate::commands::mkfs::size::{fix_blocks, least_bytes};
 use crate::exit::Kind;
 use crate::failure::Failure;
 use crate::image::{self, OpenArray};
-use crate::plan::{ImageSpec, NewFormat};
+use crate::plan::{ImageSpec, MOST_BYTES, NewFormat};
 use crate::text::bar::Bar;
 use crate::text::names::safe;
 
@@ -182,30 +182,32 @@ pub(super) fn sources(part: &Part<'_>) -> Result<Vec<Box<dyn Source>>, Failure> 
     }
     for SourceDefinition { from, to } in &part.definition.sources {
         let to = to.as_deref().map(&entry_path).transpose()?;
-        all.push(open_source(from, to)?);
+        all.push(open(part, from, to)?);
     }
     Ok(all)
 }
 
-fn open_source(from: &Path, to: Option<EntryPath>) -> Result<Box<dyn Source>, Failure> {
-    let shown = safe(from.as_os_str().as_bytes());
-    let found = std::fs::metadata(from).map_err(|error| Failure::host(&shown, &error))?;
-    if found.is_dir() {
-        let source = DirectorySource::open(from, []).map_err(|error| Failure::of(Kind::Host, &error))?;
-        return Ok(match to {
-            Some(base) if !base.is_root() => Box::new(Below::new(base, Box::new(source))),
-            _ => Box::new(source),
-        });
-    }
-    match to {
+/// A source: what its name stands for with `mkfs --from`, unless it has a place of its own.
+fn open(part: &Part<'_>, from: &Path, to: Option<EntryPath>) -> Result<Box<dyn Source>, Failure> {
+    let failed = |error: SourceError| part.failed(Kind::Host, &error);
+    let Some(to) = to else {
+        let how = OpenSource {
+            not_these: part.not_these.clone(),
+            left_out: None,
+            keep_in: std::env::temp_dir(),
+            most_bytes: MOST_BYTES,
+            platform: None,
+        };
+        return open_source(from, &how).map_err(failed);
+    };
+    let found = std::fs::metadata(from);
+    let found = found.map_err(|error| Failure::host(safe(from.as_os_str().as_bytes()), &error))?;
+    if !found.is_dir() {
         // A file that is named with its place is that file, and no archive.
-        Some(to) => Ok(Box::new(OneFile::new(from, to))),
-        None => {
-            let file = std::fs::File::open(from).map_err(|error| Failure::host(&shown, &error))?;
-            let archive = archive_in(file).map_err(|error| Failure::host(&shown, &error))?;
-            Ok(Box::new(TarSource::new(shown, archive)))
-        }
+        return Ok(Box::new(OneFile::new(from, to)));
     }
+    let source = DirectorySource::open(from, part.not_these.iter().copied()).map_err(failed)?;
+    Ok(if to.is_root() { Box::new(source) } else { Box::new(Below::new(to, Box::new(source))) })
 }
 
 /// A failure of a part of a disk.

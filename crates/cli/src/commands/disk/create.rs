@@ -32,7 +32,8 @@ pub(super) fn run(plan: &CreatePlan, format: Format) -> Result<(), Failure> {
     let parts = (1..).zip(&plan.partitions).map(|(place, definition)| {
         Part::of(definition, place, plan.scheme, plan.architecture.as_deref(), &ids)
     });
-    let parts: Vec<Part<'_>> = parts.collect::<Result<_, _>>()?;
+    let mut parts: Vec<Part<'_>> = parts.collect::<Result<_, _>>()?;
+    parts.iter_mut().for_each(|part| part.leave_out(&plan.image.path));
     let sizes: Vec<Size> = parts.iter().map(Part::size).collect::<Result<_, _>>()?;
     if plan.to_stdout {
         return to_stdout(plan, &ids, &parts, &sizes);
@@ -45,6 +46,7 @@ pub(super) fn run(plan: &CreatePlan, format: Format) -> Result<(), Failure> {
         // What cannot be laid out is refused before a file is made.
         let (editor, places) = lay_out(plan, &ids, &parts, &sizes, disk_bytes, sector_of_file(plan)?)?;
         let new = NewImage::make(&plan.image.path, disk_bytes, plan.format, plan.force)?;
+        parts.iter_mut().for_each(|part| part.leave_out(new.path()));
         let device = new.open()?;
         fill(&parts, &places, &editor, &device, true)?;
         drop(device);

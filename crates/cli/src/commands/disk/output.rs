@@ -63,6 +63,11 @@ impl NewImage {
         Ok(new)
     }
 
+    /// Its name for now.
+    pub(super) fn path(&self) -> &Path {
+        self.0.path()
+    }
+
     fn spec(&self) -> ImageSpec {
         ImageSpec::plain(self.0.path().to_owned())
     }

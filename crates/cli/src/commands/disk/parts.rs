@@ -1,7 +1,8 @@
 //! Partitions that are to be made: what is decided about them before anything is written.
 
-use std::env;
+use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
+use std::{env, fs};
 
 use sha2::{Digest, Sha256};
 use undercroft_block::partition::{PartitionKind, Scheme};
@@ -9,6 +10,7 @@ use undercroft_disk::definition::{ContentFormat, PartitionDefinition};
 use undercroft_disk::fat::least_fat_bytes;
 use undercroft_disk::layout::{self, Size};
 use undercroft_diskfs::mkfs::random_uuid;
+use undercroft_populate::FileId;
 use uuid::{Builder, Uuid};
 
 use super::content;
@@ -70,6 +72,8 @@ pub(super) struct Part<'a> {
     /// How it is called in messages.
     pub(super) shown: String,
     pub(super) time: i64,
+    /// The files of the disk, which are no part of what is put into it.
+    pub(super) not_these: Vec<FileId>,
 }
 
 impl<'a> Part<'a> {
@@ -95,7 +99,14 @@ impl<'a> Part<'a> {
             hash_seed: own("hash")?,
             shown,
             time: latest_time()?,
+            not_these: Vec::new(),
         })
+    }
+
+    /// Leaves the file at a path out of what is put into it, if there is one.
+    pub(super) fn leave_out(&mut self, path: &Path) {
+        let found = fs::metadata(path).ok().filter(fs::Metadata::is_file);
+        self.not_these.extend(found.as_ref().map(FileId::of));
     }
 
     /// A failure that names the partition.

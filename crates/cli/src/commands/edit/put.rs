@@ -10,8 +10,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use undercroft_populate::{
-    Archive, DirectorySource, Entry, EntryKind, EntryPath, Error, Source, SourceError, SourceErrorKind,
-    Stream, TarSource, Writer, WriterOptions, decompressed,
+    Archive, DirectorySource, Entry, EntryKind, EntryPath, Error, FileId, Source, SourceError,
+    SourceErrorKind, Stream, TarSource, Writer, WriterOptions, decompressed,
 };
 use undercroft_vfs::{Error as VfsError, FileType, Node, Vfs};
 
@@ -122,6 +122,9 @@ fn named(
     }
     .map_err(|error| Failure::host(shown(), &error))?;
     let is_directory = found.is_dir();
+    if session.file == Some(FileId::of(&found)) {
+        return Err(Failure::new(Kind::Host, format!("{} is the image itself", shown())));
+    }
     let vfs = session.vfs();
     let place = match dest {
         Destination::Into { dir, path } => Place::below(dir, path, name),

@@ -1,7 +1,6 @@
 //! An image that is open for edits.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 
 use undercroft_populate::FileId;
 use undercroft_vfs::{Credentials, Vfs, VfsOptions};
@@ -80,7 +79,7 @@ impl Session {
 
 fn file_of(spec: &ImageSpec) -> Option<FileId> {
     let found = fs::metadata(&spec.path).ok().filter(|_| spec.array.is_none())?;
-    Some(FileId { device: found.dev(), inode: found.ino() })
+    Some(FileId::of(&found))
 }
 
 /// Refuses an image that a process of ours has mounted for writing: its kernel would not see the changes.

@@ -49,7 +49,7 @@ impl From<FillFailure> for Failure {
         match failure {
             FillFailure::NoSpace => {
                 Self::new(Kind::Path, "the sources need more space, or more inodes, than the filesystem has")
-                    .advise("give a larger size, or none for an image that is made as large as needed")
+                    .advise("give a larger one; `--size auto` makes an image file as large as needed")
             }
             FillFailure::Other(failure) => failure,
         }

@@ -5,12 +5,11 @@
 //! last.
 
 use std::fs::{self, File};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
-use undercroft_block::{Device, ImageFormat};
+use undercroft_block::{Device, ImageFormat, probe};
 use undercroft_diskfs::mkfs::MkfsError;
 use undercroft_populate::FileId;
 
@@ -41,9 +40,10 @@ pub(crate) fn make_and_fill(plan: &MkfsPlan, fill: &FillPlan) -> Result<(Made, C
     }
     let replaced = found.map(|found| Replaced::open(plan, found)).transpose()?;
     let before = replaced.as_ref().and_then(|replaced| replaced.content);
-    let size_bytes = plan.size_bytes.or(before.filter(|_| !fill.auto_size).map(|(size, _)| size));
+    let before_bytes = before.and_then(|before| before.size_bytes);
+    let size_bytes = plan.size_bytes.or(before_bytes.filter(|_| !fill.auto_size));
     let format = match before {
-        Some((_, format)) => format,
+        Some(before) => before.format,
         None => new_file::format_of(&image.path, plan.format)?,
     };
     let path = real_path(&image.path, replaced.is_some())?;
@@ -52,7 +52,7 @@ pub(crate) fn make_and_fill(plan: &MkfsPlan, fill: &FillPlan) -> Result<(Made, C
     let file = UnfinishedFile::beside(path.clone(), there.clone())?;
     let rehearsal = size_bytes.is_none().then(|| scratch(directory)).transpose()?;
     let made_here = file.file().metadata().ok();
-    let not_these = made_here.iter().chain(&there).map(id).collect();
+    let not_these = made_here.iter().chain(&there).map(FileId::of).collect();
     let mut filling = Filling::open(fill, not_these, directory.to_owned())?;
     let new = NewImage { spec: ImageSpec::plain(file.path().to_owned()), format };
     let made = match (size_bytes, rehearsal) {
@@ -120,15 +120,23 @@ fn written_files(image: &ImageSpec, target: &ToOverwrite) -> Vec<FileId> {
     let members = target.members().map(|member| &*member.path);
     let own = image.array.is_none().then_some(&*image.path);
     let files = own.into_iter().chain(members).filter_map(|path| fs::metadata(path).ok());
-    files.filter(fs::Metadata::is_file).map(|file| id(&file)).collect()
+    files.filter(fs::Metadata::is_file).map(|file| FileId::of(&file)).collect()
 }
 
 /// An image file that another one replaces. It stays open, and locked, until it is.
 struct Replaced {
     found: fs::Metadata,
     target: ToOverwrite,
-    /// The size of what is in it, and its format; `None` where it is empty.
-    content: Option<(u64, ImageFormat)>,
+    /// `None` where the file is empty.
+    content: Option<Before>,
+}
+
+/// What an image file was.
+#[derive(Clone, Copy)]
+struct Before {
+    format: ImageFormat,
+    /// Its size, which a new filesystem keeps, unless something was in it: then that had the size which it needed.
+    size_bytes: Option<u64>,
 }
 
 impl Replaced {
@@ -141,7 +149,9 @@ impl Replaced {
         let size = target.device.size_bytes();
         let format = format_there(plan, found.len() == size)?;
         refuse_present(plan, &target)?;
-        Ok(Self { found, target, content: Some((size, format)) })
+        let held = probe::probe(&*target.device).map_err(|error| Failure::of(Kind::Io, &error))?;
+        let size_bytes = held.is_none().then_some(size);
+        Ok(Self { found, target, content: Some(Before { format, size_bytes }) })
     }
 }
 
@@ -173,8 +183,4 @@ impl NewImage {
 fn scratch(directory: &Path) -> Result<File, Failure> {
     tempfile::tempfile_in(directory)
         .map_err(|error| Failure::host(format!("cannot make a file in {}", directory.display()), &error))
-}
-
-fn id(file: &fs::Metadata) -> FileId {
-    FileId { device: file.dev(), inode: file.ino() }
 }
