@@ -86,6 +86,8 @@ lock_order! {
     BLOCK = "block", rank 720;
     /// Some of the blocks that the running transaction has changed.
     TRANSACTION = "transaction", rank 740;
+    /// Writes to a device that are put together before they are made. The device is called with it.
+    GATHERED_WRITES = "gathered_writes", rank 800;
     /// A hash bucket of the RAID stripe cache.
     STRIPE = "stripe", rank 900;
     /// What a thread that waits for a stripe of another one is told.

@@ -2,6 +2,7 @@
 
 pub(crate) mod fill;
 mod first_block;
+mod gathered;
 pub(crate) mod size;
 mod whole;
 

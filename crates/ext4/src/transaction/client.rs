@@ -10,6 +10,9 @@ use crate::superblock::{self, ErrorRecord};
 use crate::volume::Volume;
 use crate::writer::{Mounted, Transactions};
 
+/// Bytes of blocks that are sealed and written at once.
+const BATCH_BYTES: usize = 1 << 20;
+
 impl Client for Mounted {
     type Item = Block;
 
@@ -87,7 +90,6 @@ impl Client for Mounted {
 
 /// Seals blocks, in the order of their homes, and writes them there; neighbours together.
 fn write_home<'a>(volume: &Volume, blocks: impl Iterator<Item = (u64, &'a [u8], Seal)>) -> Result<()> {
-    let block_bytes = volume.block_bytes() as usize;
     let mut bytes = Vec::new();
     // First and number of blocks that lie behind one another.
     let mut runs: Vec<(u64, usize)> = Vec::new();
@@ -99,10 +101,21 @@ fn write_home<'a>(volume: &Volume, blocks: impl Iterator<Item = (u64, &'a [u8], 
             Some((first, count)) if *first + *count as u64 == home => *count += 1,
             _ => runs.push((home, 1)),
         }
+        if bytes.len() >= BATCH_BYTES {
+            write_runs(volume, &bytes, &runs)?;
+            bytes.clear();
+            runs.clear();
+        }
     }
+    write_runs(volume, &bytes, &runs)
+}
+
+/// Writes bytes to where their parts belong: a first block and a number of blocks for each.
+fn write_runs(volume: &Volume, bytes: &[u8], runs: &[(u64, usize)]) -> Result<()> {
+    let block_bytes = volume.block_bytes() as usize;
     let mut requests = Vec::with_capacity(runs.len());
-    let mut rest = &bytes[..];
-    for (first, count) in runs {
+    let mut rest = bytes;
+    for &(first, count) in runs {
         let (data, after) = rest.split_at(count * block_bytes);
         requests.push(Request::Write { offset: first * block_bytes as u64, data });
         rest = after;

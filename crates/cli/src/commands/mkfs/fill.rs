@@ -7,7 +7,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use undercroft_block::{BlockDevice, Device, Result as DeviceResult, forward_block_device};
+use undercroft_block::Device;
 use undercroft_ext4::{self as ext4, Ext4};
 use undercroft_populate::{
     Error, FileId, FillOptions, OpenSource, Ruled, Source, SourceErrorKind, WriterOptions, fill, open_source,
@@ -15,6 +15,7 @@ use undercroft_populate::{
 use undercroft_vfs::{self as vfs, FileSystem, Timestamp, Vfs, VfsOptions, clock};
 use undercroft_xfs::{self as xfs, Xfs};
 
+use super::gathered::Gathered;
 use super::{Contents, Made, make_on};
 use crate::exit::Kind;
 use crate::failure::Failure;
@@ -22,6 +23,13 @@ use crate::plan::{FillPlan, NewFormat, digest};
 
 /// A commit that no clock asks for.
 const NEVER_SECONDS: u32 = 1 << 30;
+
+/// What is kept of inodes and names in memory: little, as most of them are made and not used again.
+const CACHES: VfsOptions = VfsOptions {
+    inode_cache_bytes: 1 << 20,
+    name_cache_bytes: 512 << 10,
+    parallel_directory_operations: true,
+};
 
 /// What a filesystem is filled with, opened; and how.
 pub(crate) struct Filling {
@@ -127,7 +135,9 @@ impl Filling {
         only_space: bool,
     ) -> Result<(Contents, Used), FillFailure> {
         let open_failed = |error: vfs::Error| Failure::of(Kind::of(&error), &error);
-        let vfs = Vfs::new(open_unlogged(device, made).map_err(open_failed)?, VfsOptions::default());
+        let gathered = Arc::new(Gathered::new(Arc::clone(device)));
+        let filesystem = open_unlogged(Arc::clone(&gathered) as Device, made).map_err(open_failed)?;
+        let vfs = Vfs::new(filesystem, CACHES);
         for source in &mut self.sources {
             source.rewind().map_err(|error| Failure::of(kind(&error.kind), &error))?;
         }
@@ -141,6 +151,7 @@ impl Filling {
             Err(vfs::Error::NoSpace) => return Err(FillFailure::NoSpace),
             closed => closed.map_err(open_failed)?,
         }
+        gathered.write_out().map_err(|error| Failure::of(Kind::Io, &error))?;
         let after = vfs.filesystem().statfs().map_err(open_failed)?;
         let used = Used {
             blocks: before.blocks_free.saturating_sub(after.blocks_free),
@@ -159,8 +170,7 @@ impl Filling {
 }
 
 /// Opens a new filesystem for changes that go to no log.
-fn open_unlogged(device: &Device, made: &Made) -> vfs::Result<Arc<dyn FileSystem>> {
-    let device: Device = Arc::new(Unflushed(Arc::clone(device)));
+fn open_unlogged(device: Device, made: &Made) -> vfs::Result<Arc<dyn FileSystem>> {
     let seed = |parts: &[&[u8]]| {
         let bytes = digest(parts);
         Some(bytes.iter().take(8).fold(0, |seed, &byte| seed << 8 | u64::from(byte)))
@@ -205,19 +215,5 @@ const fn kind(kind: &SourceErrorKind) -> Kind {
         SourceErrorKind::Unsupported(_) => Kind::Unsupported,
         SourceErrorKind::Malformed(_) => Kind::Corrupt,
         SourceErrorKind::TooLarge(_) | SourceErrorKind::Refused(_) => Kind::Path,
-    }
-}
-
-/// A device that is flushed by its owner, when all is written.
-#[derive(Debug)]
-struct Unflushed(Device);
-
-#[deny(clippy::missing_trait_methods)]
-impl BlockDevice for Unflushed {
-    forward_block_device!(self.0: name, size_bytes, refresh_size, access, topology, may_hang, claimed);
-    forward_block_device!(self.0: read_at, write_at, write_zeroes, discard, prefetch, next_data, run_batch);
-
-    fn flush(&self) -> DeviceResult<()> {
-        Ok(())
     }
 }

@@ -22,8 +22,12 @@ use crate::exit::Kind;
 use crate::failure::Failure;
 use crate::plan::{FillPlan, Free, MkfsPlan, NewFormat};
 
-/// Sizes on which a rehearsal is tried. The first has room for 4 million files of ext4.
-const REHEARSED_BYTES: [u64; 3] = [64 << 30, 1 << 40, 15 << 40];
+/// Sizes on which a rehearsal is tried. On the first, two groups of ext4, directories lie between files, and come to be in more
+/// pieces than in a larger filesystem, which has groups for directories. The second has room for 4 million files of ext4.
+const REHEARSED_BYTES: [u64; 4] = [256 << 20, 64 << 30, 1 << 40, MOST_BYTES];
+
+/// More than the largest of them is not tried.
+const MOST_BYTES: u64 = 15 << 40;
 
 /// Sizes are tried in steps of this.
 const STEP_BYTES: u64 = 4096;
@@ -107,7 +111,7 @@ pub(super) fn smallest(
     let mut more = (size / 4096).max(STEP_BYTES);
     loop {
         match new.fill(&plan, filling, size) {
-            Err(FillFailure::NoSpace) if size < REHEARSED_BYTES[2] => {
+            Err(FillFailure::NoSpace) if size < MOST_BYTES => {
                 size = (size + more).next_multiple_of(STEP_BYTES);
                 more *= 2;
             }
@@ -145,6 +149,9 @@ fn least_size(options: &NewFormat, used: Used, free: Free) -> Result<u64, Failur
 /// What filling takes.
 fn rehearse(options: &NewFormat, filling: &mut Filling, scratch: &File) -> Result<Used, Failure> {
     for size in REHEARSED_BYTES {
+        if size < REHEARSED_BYTES[1] && Room::of(options, size).is_err() {
+            continue;
+        }
         let sized = scratch.set_len(0).and_then(|()| scratch.set_len(size));
         sized.map_err(|error| Failure::host("cannot make a scratch file larger", &error))?;
         // It has no other name.
@@ -181,7 +188,7 @@ fn search(least: u64, fits: impl Fn(u64) -> bool) -> Option<u64> {
         if fits(tried * STEP_BYTES) {
             break tried;
         }
-        if tried * STEP_BYTES > REHEARSED_BYTES[2] {
+        if tried * STEP_BYTES > MOST_BYTES {
             return None;
         }
         too_small = tried;
