@@ -210,7 +210,12 @@ impl Reader {
                 Some(entry) => {
                     self.in_content = !self.only_space
                         && matches!(&entry.kind, EntryKind::Regular(content) if content.size_bytes > 0);
-                    held += entry.held_bytes();
+                    // What a batch without content stands for is bounded too: a filesystem that is full is noticed soon.
+                    if let (true, EntryKind::Regular(content)) = (self.only_space, &entry.kind) {
+                        let bytes = usize::try_from(content.size_bytes).unwrap_or(usize::MAX);
+                        held = usize::saturating_add(held, bytes);
+                    }
+                    held = held.saturating_add(entry.held_bytes());
                     batch.items.push(Item::Entry(entry));
                 }
                 None => {

@@ -154,6 +154,33 @@ fn the_same_command_again_makes_the_same_image() {
     assert_eq!(make().len(), 64 << 20);
 }
 
+/// More files than caches hold, many of which are read in several pieces, on filesystems that become full and others.
+#[test]
+fn many_files_lie_where_they_lay() {
+    let dir = tempfile::tempdir().unwrap();
+    let tree = dir.path().join("tree");
+    fs::create_dir(&tree).unwrap();
+    for number in 0..2000_usize {
+        let len = if number % 50 == 7 { 1_200_000 + number * 311 } else { 1 + number * 7919 % 20_000 };
+        fs::write(tree.join(format!("f{number}")), vec![number as u8; len]).unwrap();
+    }
+    for (kind, size) in [("ext4", None), ("ext4", Some("150M")), ("xfs", None)] {
+        let make = |name: &str| {
+            let image = dir.path().join(name);
+            let mut command = Command::new(PROGRAM);
+            command
+                .args(["mkfs", kind])
+                .arg(&image)
+                .args(["-q", "--force", "--seed", "one", "--from"])
+                .arg(&tree);
+            command.args(size.map(|size| ["--size", size]).into_iter().flatten());
+            run(command.env("SOURCE_DATE_EPOCH", "1700000000")).succeeded();
+            fs::read(image).unwrap()
+        };
+        assert!(make("one") == make("two"), "{kind} {size:?}");
+    }
+}
+
 #[test]
 fn an_empty_pipe_is_no_archive_and_leaves_the_image() {
     let dir = tempfile::tempdir().unwrap();

@@ -92,6 +92,8 @@ struct Open {
     inherited: bool,
     /// The name that it gets when it is complete, if it has none yet.
     pending: Option<Pending>,
+    /// How often its content was written to.
+    writes: u64,
 }
 
 impl std::fmt::Debug for Writer {
@@ -144,11 +146,12 @@ impl Writer {
     /// # Errors
     /// The filesystem refuses it, or there is no such file.
     pub fn write(&mut self, offset: u64, data: &[u8]) -> Result<(), Error> {
-        let Some(open) = &self.open else {
+        let Some(open) = &mut self.open else {
             let error = VfsError::InvalidArgument("content without a file");
             return Err(Error::filesystem(EntryPath::root(), error));
         };
         self.filled.data_bytes += data.len() as u64;
+        open.writes += 1;
         open.file.write_all_at(offset, data).map_err(refused(&open.path))
     }
 
@@ -213,18 +216,20 @@ impl Writer {
             (node, inherited, None)
         };
         let file = self.vfs.open_node_for_writing(&node).map_err(refused(&path))?;
-        self.open = Some(Open { path, file, content, metadata, inherited, pending });
+        self.open = Some(Open { path, file, content, metadata, inherited, pending, writes: 0 });
         Ok(())
     }
 
     /// Ends the regular file that was put last: its size and its metadata.
     fn finish_file(&mut self) -> Result<(), Error> {
         let Some(open) = self.open.take() else { return Ok(()) };
-        let Open { path, file, content, metadata, inherited, pending } = open;
+        let Open { path, file, content, metadata, inherited, pending, writes } = open;
         if self.options.only_space {
             allocate(&file, &content).map_err(refused(&path))?;
         }
-        if file.size_bytes() != content.size_bytes {
+        // What is reserved for a file that grew is free for the next one, and not when its inode leaves the cache: where files lie
+        // depends on the sources only.
+        if writes > 1 || file.size_bytes() != content.size_bytes {
             file.truncate(content.size_bytes).map_err(refused(&path))?;
         }
         self.dress(file.node(), &metadata, inherited).map_err(refused(&path))?;

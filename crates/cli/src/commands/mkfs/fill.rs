@@ -57,7 +57,7 @@ impl From<FillFailure> for Failure {
         match failure {
             FillFailure::NoSpace => {
                 Self::new(Kind::Path, "the sources need more space, or more inodes, than the filesystem has")
-                    .advise("give a larger one; `--size auto` makes an image file as large as needed")
+                    .advise("give a larger size; `--size auto` makes an image file as large as needed")
             }
             FillFailure::Other(failure) => failure,
         }
@@ -209,7 +209,7 @@ fn failure(error: &Error) -> FillFailure {
     })
 }
 
-const fn kind(kind: &SourceErrorKind) -> Kind {
+pub(crate) const fn kind(kind: &SourceErrorKind) -> Kind {
     match kind {
         SourceErrorKind::Io(_) => Kind::Host,
         SourceErrorKind::Unsupported(_) => Kind::Unsupported,

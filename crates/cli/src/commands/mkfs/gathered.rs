@@ -1,9 +1,12 @@
 //! A device whose small writes are put together, and which is flushed by its owner, when all is written.
 //!
 //! Small files lie behind one another and are written one by one: what continues the last write waits for more, up to
-//! [`GATHERED_BYTES`]. Whatever else is asked of the device finds written what was asked for before.
+//! [`GATHERED_BYTES`]. Whatever else is asked of the device, but for a hint to prefetch, finds written what was asked for before.
+//! What could not be written stays, and is tried again by the next request that needs it written: no failure is lost with a
+//! caller that does not tell it.
 //!
-//! Locks: what is gathered (`gathered_writes`) is held while it is written, so that no later request overtakes it.
+//! Locks: what is gathered (`gathered_writes`) is held while it is written. Threads do not ask for overlapping ranges at one
+//! time: the filesystem's own locks keep them from it.
 
 use undercroft_block::{
     BlockDevice, Device, NextData, Operation, Request, Result, check_write, forward_block_device,
@@ -53,9 +56,9 @@ impl Pending {
         if self.bytes.is_empty() {
             return Ok(());
         }
-        let written = base.write_at(self.offset, &self.bytes);
+        base.write_at(self.offset, &self.bytes)?;
         self.bytes.clear();
-        written
+        Ok(())
     }
 }
 
@@ -116,7 +119,7 @@ impl BlockDevice for Gathered {
 mod tests {
     use std::sync::Arc;
 
-    use undercroft_block::MemoryDevice;
+    use undercroft_block::{Access, MemoryDevice};
 
     use super::*;
 
@@ -183,6 +186,17 @@ mod tests {
         device.write_at(4096, &[3; 4096]).unwrap();
         device.flush().unwrap();
         assert_eq!(byte(&*base, 5000), 3);
+    }
+
+    #[test]
+    fn what_could_not_be_written_is_tried_again() {
+        let base: Device = Arc::new(MemoryDevice::from_bytes(vec![0; SIZE as usize], Access::ReadOnly));
+        let device = Gathered::new(base);
+        device.pending.lock().bytes = vec![1; 100];
+        for _ in 0..2 {
+            assert!(device.write_out().is_err() && device.flush().is_err());
+            assert!(device.read_at(50, &mut [0]).is_err());
+        }
     }
 
     #[test]

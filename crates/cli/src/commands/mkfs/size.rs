@@ -1,8 +1,8 @@
 //! The smallest filesystem that holds what it is filled with.
 //!
-//! The filling is rehearsed without content, on a large filesystem in a scratch file that takes only the room of its
-//! metadata. What it took there it takes in a smaller one: the smallest is the one in which, by mkfs's own arithmetic, as
-//! much is free. A filesystem that turns out to be too small, because its space lies in more pieces, is made again a little
+//! The filling is rehearsed without content, on a filesystem that is larger than needed, in a scratch file that takes only the
+//! room of its metadata. What it took there it takes in a smaller one: the smallest is the one in which, by mkfs's own
+//! arithmetic, as much is free. A filesystem that turns out to be too small, because its space lies in more pieces, is made again a little
 //! larger.
 
 use std::env::temp_dir;
@@ -22,8 +22,9 @@ use crate::exit::Kind;
 use crate::failure::Failure;
 use crate::plan::{FillPlan, Free, MkfsPlan, NewFormat};
 
-/// Sizes on which a rehearsal is tried. On the first, two groups of ext4, directories lie between files, and come to be in more
-/// pieces than in a larger filesystem, which has groups for directories. The second has room for 4 million files of ext4.
+/// Sizes on which a rehearsal is tried. On the first, a few groups of ext4, directories lie between files, and come to be in
+/// more pieces than in a larger filesystem, which has groups for directories: a little more than needed is counted. The second
+/// has room for 4 million files of ext4.
 const REHEARSED_BYTES: [u64; 4] = [256 << 20, 64 << 30, 1 << 40, MOST_BYTES];
 
 /// More than the largest of them is not tried.
