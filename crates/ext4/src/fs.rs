@@ -133,7 +133,7 @@ impl Ext4 {
         Ok(orphan::collect(&self.volume)?.into_iter().map(|number| Ino(u64::from(number))).collect())
     }
 
-    pub(crate) fn volume(&self) -> &Mounted {
+    pub(crate) fn volume(&self) -> &Arc<Mounted> {
         &self.volume
     }
 

@@ -113,6 +113,18 @@ impl GroupDescriptor {
     pub(crate) fn read(volume: &Volume, group: Group) -> Result<Self> {
         Ok(GroupDetails::read_on_disk(volume, group)?.descriptor)
     }
+
+    /// The same, whatever its checksum says: the journal, which has to be found, may have a newer one.
+    ///
+    /// # Errors
+    /// Corruption; I/O failure.
+    pub(crate) fn read_before_recovery(volume: &Volume, group: Group) -> Result<Self> {
+        let geometry = volume.superblock().geometry();
+        let (block, byte) = geometry.descriptor_location(group);
+        let buffer = volume.read_block(block)?;
+        let bytes = &buffer[byte..byte + usize::from(geometry.descriptor_bytes())];
+        Ok(GroupDetails::decode(volume.superblock(), group, block, bytes)?.descriptor)
+    }
 }
 
 impl GroupDetails {
@@ -138,6 +150,19 @@ impl GroupDetails {
         block: FsBlock,
         bytes: &[u8],
     ) -> Result<Self> {
+        if are_checked(superblock) {
+            let (stored, computed) = (stored_checksum(bytes), descriptor_checksum(superblock, group, bytes));
+            if stored != computed {
+                let detail =
+                    format!("group {group}: checksum is {stored:#06x}, its content gives {computed:#06x}");
+                return Err(corrupt_block(STRUCTURE, block, detail));
+            }
+        }
+        Self::decode(superblock, group, block, bytes)
+    }
+
+    /// The same, whatever its checksum says.
+    fn decode(superblock: &Superblock, group: Group, block: FsBlock, bytes: &[u8]) -> Result<Self> {
         let geometry = superblock.geometry();
         let wrong = |detail: String| corrupt_block(STRUCTURE, block, format!("group {group}: {detail}"));
 
@@ -147,13 +172,6 @@ impl GroupDetails {
         let high = RawDescriptorHigh::read_from_prefix(rest).ok().map(|(high, _)| high);
         let high = high.as_ref();
         let checked = are_checked(superblock);
-        if checked {
-            let (stored, computed) = (raw.bg_checksum.get(), descriptor_checksum(superblock, group, bytes));
-            if stored != computed {
-                return Err(wrong(format!("checksum is {stored:#06x}, its content gives {computed:#06x}")));
-            }
-        }
-
         let block_bitmap = FsBlock(wide32(raw.bg_block_bitmap_lo, high.map(|h| h.bg_block_bitmap_hi)));
         let inode_bitmap = FsBlock(wide32(raw.bg_inode_bitmap_lo, high.map(|h| h.bg_inode_bitmap_hi)));
         let inode_table = FsBlock(wide32(raw.bg_inode_table_lo, high.map(|h| h.bg_inode_table_hi)));
@@ -258,6 +276,10 @@ impl GroupDetails {
 pub(crate) fn bitmap_checksum(superblock: &Superblock, bitmap: &[u8], bits: u32) -> u32 {
     let sum = crc32c(superblock.checksum_seed(), &bitmap[..bits as usize / 8]);
     if superblock.geometry().descriptor_bytes() >= 64 { sum } else { sum & 0xffff }
+}
+
+fn stored_checksum(descriptor: &[u8]) -> u16 {
+    u16::from_le_bytes([descriptor[CHECKSUM.start], descriptor[CHECKSUM.start + 1]])
 }
 
 /// Whether descriptors carry checksums, and with them the fields that came with these.

@@ -281,7 +281,11 @@ pub(crate) fn locate_log(volume: &Volume) -> Result<(LogLocation, jbd2::Volume)>
         return Err(corrupt("superblock", "recovery is needed, but there is no journal"));
     };
     let geometry = superblock.geometry();
-    let inode = Inode::read_own(volume, number, NamedBy::SuperblockAsJournal)?;
+    let location = match superblock.needs_recovery() {
+        true => inode::locate_before_recovery(volume, number)?,
+        false => inode::locate(volume, number)?,
+    };
+    let inode = Inode::read_own_located(volume, number, location, NamedBy::SuperblockAsJournal)?;
     let blocks = inode.size_bytes >> geometry.block_bits();
     if u32::try_from(blocks).is_err() || blocks > geometry.blocks() {
         return Err(corrupt_inode("journal", number, None, format!("is {blocks} blocks long")));

@@ -10,13 +10,16 @@ pub(super) const NOTES: &str = "\
 Options are tune2fs's; of XFS -L and -U are taken, as xfs_admin has them. The filesystem must not be mounted. What cannot be done is \
 refused by name, and nothing has changed then.
 
-Features that -O switches on: dir_index, large_file, huge_file, dir_nlink, extra_isize, extent, large_dir, metadata_csum_seed, has_journal (-J \
-says how large), orphan_file. Off: has_journal, orphan_file.
+Features that -O switches on: dir_index, large_file, huge_file, dir_nlink, extra_isize, extent, large_dir, metadata_csum, metadata_csum_seed, \
+has_journal (-J says how large), orphan_file. Off: has_journal, orphan_file, metadata_csum. With metadata_csum all checksums are made, after \
+a check; uninit_bg goes with it, and comes when it goes. After a crash meanwhile let e2fsck, or any command here that writes, look at \
+the filesystem before Linux mounts it.
 
 Examples:
   undercroft tune disk.img -m 1 -e remount-ro
   undercroft tune disk.img -c 0 -i 0               # never check because of age
   undercroft tune disk.img -O has_journal -J size=64
+  undercroft tune disk.img -O metadata_csum
   undercroft tune disk.img -O ^has_journal,^orphan_file
   undercroft tune disk.img -o acl,^user_xattr -E stride=16,stripe_width=64
   undercroft tune disk.img -L data -U random

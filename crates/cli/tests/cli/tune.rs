@@ -52,7 +52,7 @@ fn what_cannot_be_tuned_is_refused_and_stays_as_it_is() {
     let path = image.to_str().unwrap();
     let before = fs::read(&image).unwrap();
     for (args, code, word) in [
-        ("-O ^metadata_csum", 4, "tune2fs"),
+        ("-O uninit_bg", 4, "tune2fs"),
         ("-O bigalloc", 4, "when the filesystem is made"),
         ("-m 60", 4, "0 to 50"),
         ("-e nothing", 2, "remount-ro"),

@@ -96,6 +96,12 @@ impl Allocator {
         Ok(())
     }
 
+    /// Holds nothing back, while the filesystem is not in use.
+    pub(crate) fn hold_nothing_back(&self) {
+        self.kept_for_maps.store(0, Ordering::Relaxed);
+        self.held_back.store(0, Ordering::Relaxed);
+    }
+
     /// Holds as many blocks back as the superblock says now.
     pub(crate) fn hold_back(&self, volume: &Volume) {
         let kept_for_maps = volume.superblock().kept_for_maps();

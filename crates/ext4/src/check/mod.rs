@@ -36,6 +36,7 @@ use undercroft_block::Device;
 use undercroft_diskfs::{At, Findings};
 use undercroft_vfs::{Error, Result};
 
+use crate::error::corrupt;
 use crate::features::{Compat, RoCompat};
 use crate::mmp::MmpWait;
 use crate::open::{OpenOptions, Probed};
@@ -98,6 +99,18 @@ pub fn check(device: Device, options: &CheckOptions) -> Result<CheckReport> {
     };
     let (findings, findings_left_out) = checker.findings.finish();
     Ok(CheckReport { findings, findings_left_out, ..counts })
+}
+
+/// Refuses a filesystem in which a check finds damage, and which therefore `stays` as it is.
+///
+/// # Errors
+/// [`Error::Corrupt`] with the first finding; those of [`check`].
+pub(crate) fn refuse_damage(device: &Device, options: OpenOptions, stays: &str) -> Result<()> {
+    let checked = CheckOptions { buffer_bytes: options.buffer_bytes, ..CheckOptions::default() };
+    let report = check(std::sync::Arc::clone(device), &checked)?;
+    let Some(finding) = report.findings.first() else { return Ok(()) };
+    let detail = format!("it has damage, and {stays} before e2fsck -f has repaired it: {}", finding.detail);
+    Err(corrupt("filesystem", detail))
 }
 
 impl Checker<'_> {

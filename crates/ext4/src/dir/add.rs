@@ -185,7 +185,12 @@ impl Changing<'_> {
     }
 
     /// Appends a block, and gives the directory `flags`.
-    fn append(&self, shape: Shape, flags: InodeFlags, fill: impl FnOnce(&mut [u8])) -> Result<FileBlock> {
+    pub(super) fn append(
+        &self,
+        shape: Shape,
+        flags: InodeFlags,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<FileBlock> {
         let superblock = self.directory.volume.superblock();
         let large = superblock.features().incompat.contains(Incompat::LARGE_DIR);
         let most_blocks = if large {
@@ -207,7 +212,7 @@ impl Changing<'_> {
     }
 
     /// For errors after the first change, which cannot be undone: aborts the transaction.
-    fn or_abort<R>(&self, result: Result<R>) -> Result<R> {
+    pub(super) fn or_abort<R>(&self, result: Result<R>) -> Result<R> {
         if let Err(error) = &result {
             let cause = format!("directory {} could not be changed to the end: {error}", self.state.number);
             self.handle.writer().transactions.abort_with(&cause, error);
@@ -216,7 +221,7 @@ impl Changing<'_> {
     }
 
     /// Moves the entries of the only block to a second one, and makes of the first the root of an index.
-    fn make_index(&self) -> Result<()> {
+    pub(super) fn make_index(&self) -> Result<()> {
         let (directory, format) = (self.directory, self.directory.format);
         let Some(first) = self.lock_block(FileBlock(0))? else {
             return Err(self.corrupt("has a hole in place of its first block"));
@@ -264,7 +269,7 @@ impl Changing<'_> {
     }
 
     /// Adds a level below the root, which has `levels` of them with its own.
-    fn deepen_index(&self, root: &Node, levels: usize) -> Result<()> {
+    pub(super) fn deepen_index(&self, root: &Node, levels: usize) -> Result<()> {
         if levels > index::most_levels(&self.directory) {
             return Err(Error::NoSpace);
         }
@@ -277,7 +282,7 @@ impl Changing<'_> {
     }
 
     /// Gives the upper half of the node below `level` to a new one.
-    fn split_node(&self, leaves: &Leaves<'_>, level: usize) -> Result<()> {
+    pub(super) fn split_node(&self, leaves: &Leaves<'_>, level: usize) -> Result<()> {
         let ((parent, slot), (full, _)) = (&leaves.path()[level], &leaves.path()[level + 1]);
         let middle = full.count / 2;
         let Some(key) = full.key(middle) else {
@@ -301,7 +306,13 @@ impl Changing<'_> {
     }
 
     /// Gives the names with the higher hashes to a new leaf, which is entered into the index by `parent`.
-    fn split_leaf(&self, leaves: &Leaves<'_>, at: FileBlock, parent: &Node, slot: usize) -> Result<()> {
+    pub(super) fn split_leaf(
+        &self,
+        leaves: &Leaves<'_>,
+        at: FileBlock,
+        parent: &Node,
+        slot: usize,
+    ) -> Result<()> {
         let (format, end) = (self.directory.format, self.directory.leaf_bytes());
         let Some(hasher) = leaves.hasher() else {
             return Err(self.corrupt("has an index with an unknown hash function"));

@@ -3,6 +3,8 @@
 //! A look goes through all entries first and validates them, so that a change begins and ends with a valid chain.
 //! Source: kernel documentation, section "Linear (Classic) Directories".
 
+use std::ops::Range;
+
 use undercroft_vfs::FileType;
 
 use super::entry::{Entries, Entry, EntryFormat, HEADER_BYTES, entry_bytes};
@@ -72,7 +74,7 @@ pub(super) fn look(bytes: &[u8], format: EntryFormat, name: &[u8]) -> Verdict<Lo
     })
 }
 
-fn kept_bytes(entry: &Entry<'_>) -> usize {
+pub(super) fn kept_bytes(entry: &Entry<'_>) -> usize {
     // A name without bytes is corrupt; the shortest entry is kept for it.
     if entry.ino == 0 { 0 } else { entry_bytes(entry.name.len().max(1)) }
 }
@@ -175,6 +177,11 @@ pub(super) struct Record {
 impl Record {
     pub(super) fn of(entry: &Entry<'_>, hash: u32) -> Self {
         Self { hash, at: entry.at, len_bytes: kept_bytes(entry) }
+    }
+
+    /// Where it lies, and as much of it as it keeps.
+    pub(super) fn range(&self) -> Range<usize> {
+        self.at..self.at + self.len_bytes
     }
 }
 

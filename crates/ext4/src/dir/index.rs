@@ -17,7 +17,7 @@ use super::query::Query;
 use super::tail;
 use crate::error::Verdict;
 use crate::features::Incompat;
-use crate::numbers::FileBlock;
+use crate::numbers::{FileBlock, FsBlock};
 
 /// What follows `.` and `..` in the root.
 #[derive(Clone, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -172,6 +172,48 @@ pub(super) fn read_hasher(directory: &Directory<'_>) -> Result<Option<NameHasher
     let root = directory.read_block(FileBlock(0))?;
     let info = RootInfo::validate(directory, &root)?;
     Ok(info.and_then(|info| info.hasher(directory)))
+}
+
+/// A block of an index, as far as the shape of the tree needs it.
+#[derive(Debug)]
+pub(super) struct NodeShape {
+    pub(super) at: FileBlock,
+    pub(super) home: FsBlock,
+    pub(super) entries_at: usize,
+    pub(super) limit: usize,
+    pub(super) children: Vec<FileBlock>,
+}
+
+impl NodeShape {
+    fn of(directory: &Directory<'_>, node: &Node) -> Result<Self> {
+        let children = (0..node.count).map(|slot| child(directory, node, slot)).collect::<Result<_>>()?;
+        let Block { at, home, .. } = node.block;
+        Ok(Self { at, home, entries_at: node.entries_at, limit: node.limit, children })
+    }
+}
+
+/// The blocks of the index, level by level from the root on; `None` for an index of an unknown kind.
+///
+/// # Errors
+/// Corruption; I/O failure.
+pub(super) fn shape(directory: &Directory<'_>) -> Result<Option<Vec<Vec<NodeShape>>>> {
+    let root = directory.read_block(FileBlock(0))?;
+    let Some(info) = RootInfo::validate(directory, &root)? else { return Ok(None) };
+    let root = Node::validate(directory, root)?;
+    let mut levels = vec![vec![NodeShape::of(directory, &root)?]];
+    let mut count = 1;
+    for level in 0..info.indirect_levels {
+        let mut below = Vec::new();
+        for &at in levels[level].iter().flat_map(|node| &node.children) {
+            count += 1;
+            if count > directory.blocks {
+                return Err(root.block.corrupt(directory, "index has more blocks than the directory"));
+            }
+            below.push(NodeShape::of(directory, &Node::read(directory, at)?)?);
+        }
+        levels.push(below);
+    }
+    Ok(Some(levels))
 }
 
 /// The leaves that may hold a name, first to last.

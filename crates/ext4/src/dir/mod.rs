@@ -8,6 +8,7 @@
 //! | `walk`, `list` | the blocks in order, the entries in order |
 //! | `query`, `casefold`, `nokey` | which names are the same |
 //! | `inline` | directories in their inode |
+//! | `checksums` | directories whose blocks get checksums, or lose them |
 //!
 //! A name is found through the index where there is one, and else by reading all blocks. With checksums a damaged index
 //! is an error; without checksums, and for an index of an unknown kind, the directory is read as if it had none. Damage
@@ -21,6 +22,7 @@ mod add;
 mod by_hash;
 mod casefold;
 mod changing;
+mod checksums;
 mod directory;
 mod edit;
 mod entry;
@@ -47,6 +49,7 @@ mod tests;
 pub(crate) use add::{ADD_CREDITS, add};
 pub(crate) use casefold::fold;
 pub(crate) use changing::check_changeable;
+pub(crate) use checksums::{IndexBlock, index_blocks, make_room, put_leaf_checksum, survey};
 pub(crate) use entry::{NAME_MAX_BYTES, code_of, record_bytes};
 pub(crate) use hash::NameHasher;
 pub(crate) use links::links;

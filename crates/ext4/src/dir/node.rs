@@ -48,6 +48,12 @@ pub(super) fn make_node(
     set_counts(bytes, NODE_ENTRIES_AT, limit(bytes.len(), NODE_ENTRIES_AT, has_checksum), count - first);
 }
 
+/// Changes how many entries the block says that it has room for; those in use fit.
+pub(super) fn set_limit(bytes: &mut [u8], entries_at: usize, has_checksum: bool) {
+    let (_, count) = counts(bytes, entries_at);
+    set_counts(bytes, entries_at, limit(bytes.len(), entries_at, has_checksum), count);
+}
+
 /// Leaves only the first `count` entries.
 pub(super) fn truncate(bytes: &mut [u8], entries_at: usize, count: usize) {
     let (limit, before) = counts(bytes, entries_at);

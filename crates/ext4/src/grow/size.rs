@@ -3,14 +3,12 @@
 //! Decided as resize2fs 1.47 decides it. Source: what dumpe2fs shows of what it makes.
 
 use undercroft_vfs::{Error, Result};
-use zerocopy::IntoBytes;
 
-use crate::checksum::crc32c;
 use crate::error::corrupt;
 use crate::features::{Compat, Incompat};
 use crate::mkfs;
 use crate::numbers::Group;
-use crate::superblock::{Geometry, RawSuperblock, State, Superblock};
+use crate::superblock::{self, Geometry, RawSuperblock, State, Superblock};
 use crate::volume::Volume;
 
 /// A last group with fewer blocks to spare is left out of the filesystem.
@@ -189,7 +187,6 @@ fn with_overhead(old: &Superblock, new: Superblock, device_bytes: u64) -> Result
 /// Completes the checksum of a superblock in memory.
 pub(crate) fn seal(superblock: &Superblock, raw: &mut RawSuperblock) {
     if superblock.has_metadata_checksums() {
-        let sum = crc32c(!0, &raw.as_bytes()[..size_of::<RawSuperblock>() - 4]);
-        raw.s_checksum.set(sum);
+        superblock::seal_raw(raw);
     }
 }

@@ -33,7 +33,7 @@ pub(crate) use fresh::{Inheritance, holds_device, possible_flags};
 pub(crate) use raw::RawInode;
 use raw::{BASE_BYTES, CHECKSUM_HI, CHECKSUM_LO, GENERATION, RawInodeExtra};
 pub(crate) use state::InodeState;
-pub(crate) use store::{add_uses, clear_slot, mark_deleted, move_slot, set_deletion_time};
+pub(crate) use store::{add_uses, clear_slot, mark_deleted, move_slot, put_checksums, set_deletion_time};
 
 /// The root directory.
 pub(crate) const ROOT_INODE: u32 = 2;
@@ -92,7 +92,20 @@ impl Inode {
     /// # Errors
     /// [`Error::Corrupt`]; I/O failure.
     pub(crate) fn read_own(volume: &Volume, number: u32, named_by: NamedBy) -> Result<Self> {
-        Self::read(volume, number).map_err(|error| match error {
+        Self::read_own_located(volume, number, locate(volume, number)?, named_by)
+    }
+
+    /// The same at a place that is known.
+    ///
+    /// # Errors
+    /// As for [`read_own`](Self::read_own).
+    pub(crate) fn read_own_located(
+        volume: &Volume,
+        number: u32,
+        location: Location,
+        named_by: NamedBy,
+    ) -> Result<Self> {
+        Self::read_located(volume, number, location).map_err(|error| match error {
             Error::Stale => {
                 let (structure, detail) = match named_by {
                     NamedBy::Format => ("root directory", "is not in use, and every filesystem has one"),
@@ -402,6 +415,16 @@ pub(crate) fn locate(volume: &Volume, number: u32) -> Result<Location> {
         Some(table) => table,
         None => GroupDescriptor::read(volume, group)?.inode_table,
     };
+    Ok(Location::in_table(volume, table, slot))
+}
+
+/// Finds the place of the journal's inode before the journal is replayed, which may hold the checksum that fits the descriptor.
+///
+/// # Errors
+/// As for [`locate`].
+pub(crate) fn locate_before_recovery(volume: &Volume, number: u32) -> Result<Location> {
+    let (group, slot) = place_in_tables(volume, number)?;
+    let table = GroupDescriptor::read_before_recovery(volume, group)?.inode_table;
     Ok(Location::in_table(volume, table, slot))
 }
 

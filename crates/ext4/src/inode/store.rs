@@ -312,9 +312,23 @@ fn change_slot<R>(
 }
 
 fn seal(volume: &Volume, number: u32, slot: &mut [u8]) {
-    if !volume.superblock().has_metadata_checksums() {
-        return;
+    if volume.superblock().has_metadata_checksums() {
+        put_checksum(volume, number, slot);
     }
+}
+
+/// Puts checksums into `count` inodes of a table, the first of which has the number `first`, in a filesystem that is going to
+/// have them. A slot that is all zero needs none.
+pub(crate) fn put_checksums(volume: &Volume, first: u32, count: u32, table: &mut [u8]) {
+    let inode_bytes = usize::from(volume.superblock().geometry().inode_bytes());
+    for (number, slot) in (first..first + count).zip(table.chunks_exact_mut(inode_bytes)) {
+        if slot.iter().any(|&byte| byte != 0) {
+            put_checksum(volume, number, slot);
+        }
+    }
+}
+
+fn put_checksum(volume: &Volume, number: u32, slot: &mut [u8]) {
     let (_, sum) = checksums(volume, number, slot);
     slot[CHECKSUM_LO].copy_from_slice(&(sum as u16).to_le_bytes());
     if has_whole_checksum(slot) {

@@ -27,7 +27,7 @@ use crate::numbers::FsBlock;
 pub(crate) use change::is_member;
 pub(crate) use change::{add, remove};
 pub(crate) use orphans::{Membership, Orphans};
-pub(crate) use read::collect;
+pub(crate) use read::{blocks_of, collect};
 pub(crate) use recover::recover;
 
 /// Blocks that entering or removing an orphan changes: a block of the file, and the superblock for the first; or a
@@ -40,6 +40,12 @@ pub(crate) fn make_block(bytes: &mut [u8]) {
     if let Some(at) = bytes.len().checked_sub(read::TAIL_BYTES) {
         bytes[at..at + 4].copy_from_slice(&read::TAIL_MAGIC.to_le_bytes());
     }
+}
+
+/// Leaves a block of the orphan file without a checksum, as e2fsck wants it where metadata has none.
+pub(crate) fn remove_checksum(bytes: &mut [u8]) {
+    let end = bytes.len();
+    bytes[end - 4..].fill(0);
 }
 
 /// Puts the checksum of a block of the orphan file, which lies at `home`, into its end.

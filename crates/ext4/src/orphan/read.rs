@@ -56,7 +56,7 @@ fn collect_file(volume: &Volume, found: &mut Vec<u32>, seen: &mut HashSet<u32>) 
 ///
 /// # Errors
 /// Corruption of its map, or that it lacks blocks; I/O failure.
-pub(super) fn blocks_of(volume: &Volume, file: &Inode) -> Result<impl Iterator<Item = FsBlock>> {
+pub(crate) fn blocks_of(volume: &Volume, file: &Inode) -> Result<impl Iterator<Item = FsBlock>> {
     let blocks = file.size_bytes.div_ceil(u64::from(volume.block_bytes()));
     let pieces = map::collect_whole(volume, file, blocks)?;
     Ok(pieces.into_iter().flat_map(|(_, first, count)| (first.0..first.0 + count).map(FsBlock)))

@@ -51,8 +51,7 @@ use undercroft_block::Device;
 use undercroft_vfs::{Error, Result};
 
 use crate::Ext4;
-use crate::check::{CheckOptions, check};
-use crate::error::corrupt;
+use crate::check::refuse_damage;
 use crate::features::{Compat, Incompat};
 use crate::inode::InodeBytes;
 use crate::numbers::FsBlock;
@@ -63,6 +62,7 @@ use crate::volume::Volume;
 use crate::writer::{Mounted, Writer};
 use size::Usage;
 use survey::Survey;
+pub(crate) use survey::for_each_inode;
 
 /// Passes that are made at most: each frees structures, and few of them suffice.
 const PASSES_MAX: u32 = 32;
@@ -131,7 +131,7 @@ pub fn shrink(
     let first = Superblock::read(&**device)?;
     refuse_features(&first)?;
     first.features().check_writable()?;
-    refuse_damage(device, options)?;
+    refuse_damage(device, options, "does not become smaller")?;
     let (wanted, before) = {
         let Ready { volume, .. } = Probed::probe(Arc::clone(device), options)?.recover_in_memory()?;
         refuse_bad_blocks(&volume)?;
@@ -198,21 +198,6 @@ fn refuse_bad_blocks(volume: &Volume) -> Result<()> {
         return Ok(());
     }
     Err(Error::Unsupported("making a filesystem smaller that has a list of bad blocks; use resize2fs".into()))
-}
-
-fn refuse_damage(device: &Device, options: OpenOptions) -> Result<()> {
-    let checked = CheckOptions { buffer_bytes: options.buffer_bytes, ..CheckOptions::default() };
-    let report = check(Arc::clone(device), &checked)?;
-    match report.findings.first() {
-        None => Ok(()),
-        Some(finding) => Err(corrupt(
-            "filesystem",
-            format!(
-                "it has damage, and does not become smaller before e2fsck -f has repaired it: {}",
-                finding.detail
-            ),
-        )),
-    }
 }
 
 /// The blocks that the filesystem is to have.

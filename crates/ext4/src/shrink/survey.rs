@@ -77,7 +77,7 @@ fn blocks_past(volume: &Volume, inode: &Inode, end: FsBlock) -> Result<u64> {
 ///
 /// # Errors
 /// Corruption; I/O failure; those of `visit`.
-pub(super) fn for_each_inode(volume: &Volume, visit: &mut dyn FnMut(&Inode) -> Result<()>) -> Result<()> {
+pub(crate) fn for_each_inode(volume: &Volume, visit: &mut dyn FnMut(&Inode) -> Result<()>) -> Result<()> {
     const BAD_BLOCKS: u32 = 1;
     const RESIZE: u32 = 7;
     let geometry = volume.superblock().geometry();

@@ -371,6 +371,12 @@ pub(crate) fn seal(block_bytes: u32, bytes: &mut [u8]) {
     bytes[end - 4..end].copy_from_slice(&sum.to_le_bytes());
 }
 
+/// Puts the checksum into a superblock that is going to have one.
+pub(crate) fn seal_raw(raw: &mut RawSuperblock) {
+    let sum = crc32c(!0, &raw.as_bytes()[..size_of::<RawSuperblock>() - 4]);
+    raw.s_checksum.set(sum);
+}
+
 /// The byte at which the primary superblock begins in its block.
 fn place_in_block(block_bytes: u32) -> usize {
     (SUPERBLOCK_OFFSET % u64::from(block_bytes)) as usize

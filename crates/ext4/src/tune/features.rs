@@ -21,14 +21,15 @@ const ON: Features = Features {
     ro_compat: RoCompat::LARGE_FILE
         .union(RoCompat::HUGE_FILE)
         .union(RoCompat::DIR_NLINK)
-        .union(RoCompat::EXTRA_ISIZE),
+        .union(RoCompat::EXTRA_ISIZE)
+        .union(RoCompat::METADATA_CSUM),
 };
 
 /// What can be switched off.
 const OFF: Features = Features {
     compat: Compat::HAS_JOURNAL.union(Compat::ORPHAN_FILE),
     incompat: Incompat::empty(),
-    ro_compat: RoCompat::empty(),
+    ro_compat: RoCompat::METADATA_CSUM,
 };
 
 impl Switches {
@@ -38,6 +39,7 @@ impl Switches {
     /// [`Unsupported`](undercroft_vfs::Error::Unsupported) naming what is unknown, or cannot be switched here.
     pub(super) fn decide(superblock: &Superblock, list: &str) -> Result<Self> {
         let mut switches = Self { on: Features::NONE, off: Features::NONE };
+        let mut without_uninit = false;
         for word in list.split(',').map(str::trim).filter(|word| !word.is_empty()) {
             let (name, is_on) = match word.strip_prefix('^') {
                 Some(name) => (name, false),
@@ -46,6 +48,7 @@ impl Switches {
             let Some(feature) = Features::by_name(name) else {
                 return refuse(format!("there is no feature {name}"));
             };
+            without_uninit |= feature == RoCompat::GDT_CSUM.into() && !is_on;
             if superblock.features().contains(feature) == is_on {
                 continue;
             }
@@ -59,7 +62,18 @@ impl Switches {
             let switched = if is_on { &mut switches.on } else { &mut switches.off };
             *switched = switched.with(feature);
         }
+        if without_uninit && switches.checksums() == Some(false) {
+            return refuse(
+                "descriptors keep checksums without metadata_csum, those of uninit_bg: use tune2fs to have none",
+            );
+        }
         Ok(switches)
+    }
+
+    /// Whether all metadata gets checksums, or loses them.
+    pub(super) fn checksums(&self) -> Option<bool> {
+        let is_switched = |features: &Features| features.ro_compat.contains(RoCompat::METADATA_CSUM);
+        is_switched(&self.on).then_some(true).or(is_switched(&self.off).then_some(false))
     }
 
     /// Refuses what a filesystem cannot have or lose.
@@ -96,20 +110,44 @@ impl Switches {
         if self.on.compat.contains(Compat::ORPHAN_FILE) && !has_journal {
             return refuse("an orphan file means nothing without a journal: switch on has_journal too");
         }
-        if self.on.incompat.contains(Incompat::CSUM_SEED) && !superblock.has_metadata_checksums() {
+        let has_checksums = self.checksums().unwrap_or(superblock.has_metadata_checksums());
+        if self.on.incompat.contains(Incompat::CSUM_SEED) && !has_checksums {
             return refuse("the feature metadata_csum_seed means nothing without metadata_csum");
         }
+        self.check_checksums(superblock)?;
         if self.on.ro_compat.contains(RoCompat::EXTRA_ISIZE) && superblock.geometry().inode_bytes() <= 128 {
             return refuse("inodes of 128 bytes have no room for the feature extra_isize");
         }
         Ok(())
     }
 
-    /// Puts them into the superblock, and what goes with them. What leads to a journal comes from elsewhere, and a journal
-    /// that goes is forgotten later.
+    fn check_checksums(&self, superblock: &Superblock) -> Result<()> {
+        let (features, raw) = (superblock.features(), superblock.raw());
+        match self.checksums() {
+            Some(true) if raw.s_rev_level.get() == 0 => {
+                refuse("the filesystem is of the first revision, which has no features: use tune2fs")
+            }
+            // Values of attributes in inodes of their own have hashes that begin with it.
+            Some(false)
+                if features.incompat.contains(Incompat::EA_INODE | Incompat::CSUM_SEED)
+                    && superblock.checksum_seed() != crc32c(!0, superblock.uuid().as_bytes()) =>
+            {
+                refuse(
+                    "the UUID has changed, and ea_inode needs the feature metadata_csum_seed, which goes with metadata_csum",
+                )
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Puts them into the superblock, and what goes with them. What leads to a journal comes from elsewhere, a journal
+    /// that goes is forgotten later, and checksums are switched later.
     pub(super) fn put(&self, old: &Superblock, seed: &HashSeed, raw: &mut RawSuperblock) {
-        let off = self.off.without(Compat::HAS_JOURNAL.into());
-        let on = self.on.without(Compat::HAS_JOURNAL.into());
+        let mut later = Features::from(Compat::HAS_JOURNAL).with(RoCompat::METADATA_CSUM.into());
+        if self.checksums().is_some() {
+            later = later.with(Incompat::CSUM_SEED.into());
+        }
+        let (off, on) = (self.off.without(later), self.on.without(later));
         if on == Features::NONE && off == Features::NONE {
             return;
         }
@@ -135,9 +173,9 @@ fn what_does_it(name: &str) -> &'static str {
     match name {
         "64bit" => "`resize2fs -b` or `-s` does it",
         "dir_index" => "`tune2fs -O` does it, and e2fsck then clears the indexes",
-        "metadata_csum" | "uninit_bg" | "quota" | "project" | "mmp" | "ea_inode" | "encrypt" | "casefold"
-        | "verity" | "fast_commit" | "stable_inodes" | "huge_file" | "dir_nlink" | "extra_isize"
-        | "large_file" | "sparse_super" | "flex_bg" | "filetype" | "resize_inode" | "metadata_csum_seed" => {
+        "uninit_bg" | "quota" | "project" | "mmp" | "ea_inode" | "encrypt" | "casefold" | "verity"
+        | "fast_commit" | "stable_inodes" | "huge_file" | "dir_nlink" | "extra_isize" | "large_file"
+        | "sparse_super" | "flex_bg" | "filetype" | "resize_inode" | "metadata_csum_seed" => {
             "`tune2fs -O` does it"
         }
         _ => "it is decided when the filesystem is made",

@@ -6,18 +6,21 @@
 //! | `features` | which features are switched, and which are refused |
 //! | `journal` | adds a journal, and removes it |
 //! | `orphan_file` | adds an orphan file, and removes it |
+//! | `checksums` | switches the checksums of all metadata |
 //! | `own_file` | what both of these files have in common |
 //!
 //! Fields and features that nothing but the superblock shows change in one transaction, and in its copies afterwards. A
 //! journal is added to a filesystem that has none, and so without one: it is made first, and then the superblock leads to it. To
 //! remove it, the superblock forgets it first, of a filesystem that is clean; then its blocks are freed. A crash in between
 //! leaves the filesystem as it was or as it becomes, perhaps with blocks in use that no file has, which `e2fsck -p` frees. An
-//! orphan file is added and removed in two transactions, too: a crash between them leaves an inode without a name.
+//! orphan file is added and removed in two transactions, too: a crash between them leaves an inode without a name. The checksums of
+//! all metadata are switched after everything else but the removal of a journal.
 //!
 //! Everything that can be refused is refused before the first change.
 //!
 //! Locks: class `resize`. Source: what tune2fs 1.47 makes of images.
 
+mod checksums;
 mod features;
 mod fields;
 mod journal;
@@ -85,6 +88,7 @@ pub fn check_tuning(superblock: &Superblock, tuning: &Tuning) -> Result<()> {
 pub fn tune(device: &Device, options: OpenOptions, tuning: &Tuning) -> Result<()> {
     let found = Superblock::read(&**device)?;
     check_tuning(&found, tuning)?;
+    checksums::check(device, options, &tuning.features)?;
     let open = || Ext4::open(std::sync::Arc::clone(device), options, WriteOptions::default());
     let ext4 = open()?;
     let superblock = ext4.superblock().clone();
@@ -94,6 +98,14 @@ pub fn tune(device: &Device, options: OpenOptions, tuning: &Tuning) -> Result<()
     drop(ext4);
     tuned?;
     closed?;
+    if switches.checksums().is_some() {
+        let found = Superblock::read(&**device)?;
+        let ext4 = open()?;
+        let switched = checksums::switch(ext4.volume(), &found, &switches);
+        let closed = ext4.close();
+        switched?;
+        closed?;
+    }
     if !switches.off.compat.contains(Compat::HAS_JOURNAL) {
         return Ok(());
     }

@@ -1,6 +1,9 @@
 //! Filesystems that we tune: dumpe2fs shows what it shows of a twin that tune2fs tuned, e2fsck finds nothing, and the kernel
 //! mounts them with every file as it was.
 
+mod checksum_crashes;
+mod checksums;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -211,7 +214,9 @@ fn what_cannot_be_tuned_is_refused_by_name_and_stays_as_it_is() {
     let before = image.sha256().unwrap();
     let features = |list: &str| Tuning { features: list.into(), ..Tuning::default() };
     for (tuning, word) in [
-        (features("^metadata_csum"), "tune2fs"),
+        (features("^metadata_csum,^uninit_bg"), "uninit_bg"),
+        (features("^metadata_csum,metadata_csum_seed"), "means nothing"),
+        (features("uninit_bg"), "tune2fs"),
         (features("^64bit"), "resize2fs"),
         (features("^dir_index"), "clears the indexes"),
         (features("bigalloc"), "when the filesystem is made"),
