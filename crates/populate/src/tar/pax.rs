@@ -117,6 +117,9 @@ pub(super) fn decimal(text: &[u8], what: &str) -> Result<u64, SourceErrorKind> {
 pub(super) fn time(text: &[u8]) -> Result<Timestamp, SourceErrorKind> {
     let wrong = || no_number("time");
     let text = std::str::from_utf8(text).map_err(|_| wrong())?;
+    if text.contains('e') {
+        return small_time(text).ok_or_else(wrong);
+    }
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let is_negative = whole.starts_with('-');
     let seconds: i64 = whole.parse().map_err(|_| wrong())?;
@@ -124,12 +127,25 @@ pub(super) fn time(text: &[u8]) -> Result<Timestamp, SourceErrorKind> {
         return Err(wrong());
     }
     let digits = fraction.bytes().chain(std::iter::repeat(b'0')).take(9);
-    let nanoseconds = digits.fold(0, |value, digit| value * 10 + u32::from(digit - b'0'));
+    let mut nanoseconds = digits.fold(0, |value, digit| value * 10 + u32::from(digit - b'0'));
+    // What is cut off makes a time earlier.
+    if is_negative && fraction.bytes().skip(9).any(|digit| digit != b'0') {
+        nanoseconds += 1;
+    }
     if is_negative && nanoseconds > 0 {
         let seconds = seconds.checked_sub(1).ok_or_else(wrong)?;
         return Ok(Timestamp { seconds, nanoseconds: 1_000_000_000 - nanoseconds });
     }
     Ok(Timestamp { seconds, nanoseconds })
+}
+
+/// A time close to 1970 as Python writes it: with an exponent.
+fn small_time(text: &str) -> Option<Timestamp> {
+    const NANOSECONDS: i64 = 1_000_000_000;
+    let seconds = text.parse::<f64>().ok().filter(|seconds| seconds.abs() < 1.0)?;
+    let nanoseconds = (seconds * NANOSECONDS as f64).floor() as i64;
+    let within = nanoseconds.rem_euclid(NANOSECONDS) as u32;
+    Some(Timestamp { seconds: nanoseconds.div_euclid(NANOSECONDS), nanoseconds: within })
 }
 
 #[cfg(test)]
@@ -171,6 +187,13 @@ mod tests {
             ("-1.25", at(-2, 750_000_000)),
             ("-0.25", at(-1, 750_000_000)),
             ("1.1234567899", at(1, 123_456_789)),
+            ("-1.1234567890", at(-2, 876_543_211)),
+            ("-1.12345678901", at(-2, 876_543_210)),
+            ("-1.9999999999", at(-2, 0)),
+            ("-9.999999717180685e-10", at(-1, 999_999_999)),
+            ("1.5e-05", at(0, 15_000)),
+            ("1e5", None),
+            ("-e", None),
             ("", None),
             ("1.x", None),
             ("9223372036854775808", None),
