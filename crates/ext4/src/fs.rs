@@ -13,6 +13,7 @@ use undercroft_vfs::{Error, FileSystem, FileType, Ino, Inode as VfsInode, Limits
 use crate::fast_commit::redo;
 use crate::features::Incompat;
 use crate::group::GroupDescriptor;
+use crate::grow::copies;
 use crate::inode::{self, Inode, InodeFlags, NamedBy, ROOT_INODE};
 use crate::jbd2::RecoveryReport;
 use crate::live::Live;
@@ -70,7 +71,7 @@ impl Ext4 {
     /// [`Error::ReadOnly`] for a device that takes no writes.
     pub fn open(device: Device, options: OpenOptions, write_options: WriteOptions) -> Result<Arc<Self>> {
         let writable = Probed::probe(device, options)?.recover_onto_device(write_options.logged)?;
-        let Writable { volume, shown, transactions, recovery, found_clean } = writable;
+        let Writable { volume, shown, transactions, recovery, found_clean, needed_recovery } = writable;
         let volume = Arc::new(Mounted::new(volume));
         let every = write_options.commit_interval();
         volume.set_writer(Writer { found_clean, ..Writer::new(&volume, transactions, write_options)? });
@@ -81,6 +82,9 @@ impl Ext4 {
         let fs = Self { volume, recovery, service: Some(service) };
         fs.check_root()?;
         orphan::recover(&fs.volume)?;
+        if needed_recovery {
+            copies::refresh_superblocks(&fs.volume)?;
+        }
         Ok(Arc::new(fs))
     }
 

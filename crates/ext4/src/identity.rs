@@ -1,6 +1,7 @@
 //! Changing what a filesystem is known by: its label, and its UUID.
 //!
-//! One transaction changes the superblock; its copies are written when that is durable, and a crash before leaves old ones.
+//! One transaction changes the superblock; its copies are written when that is durable. A crash before leaves old ones, which
+//! are written when the filesystem is opened for changes again.
 //!
 //! Checksums of metadata begin with the UUID, unless the feature `metadata_csum_seed` stores what they begin with. A
 //! filesystem with checksums gets that feature with a new UUID, so that all checksums stay right: Linux knows it since
@@ -18,6 +19,7 @@ use crate::checksum::crc32c;
 use crate::features::{Compat, Incompat, RoCompat};
 use crate::grow::{copies, size};
 use crate::superblock::{self, RawSuperblock, Superblock};
+use crate::transaction::Handle;
 use crate::writer::Mounted;
 
 /// The longest label in bytes.
@@ -97,17 +99,36 @@ impl Ext4 {
 
 /// Changes the superblock, on the disk and in memory, and then its copies.
 pub(crate) fn change(volume: &Mounted, change: &dyn Fn(&mut RawSuperblock)) -> Result<()> {
+    change_with(volume, 0, &mut |_| Ok(()), change)
+}
+
+/// The same, and in the same transaction what `first` changes: `credits` blocks. `change` is called once before that, to
+/// see whether the superblock can be changed so.
+pub(crate) fn change_with(
+    volume: &Mounted,
+    credits: u32,
+    first: &mut dyn FnMut(&Handle<'_>) -> Result<()>,
+    change: &dyn Fn(&mut RawSuperblock),
+) -> Result<()> {
     let writer = volume.writer()?;
     let _resizing = writer.resizing.lock();
     let old = volume.superblock();
-    let mut raw = old.raw().clone();
-    change(&mut raw);
-    size::seal(old, &mut raw);
-    let new = Superblock::from_raw(raw, volume.device().size_bytes())?;
+    let changed = || {
+        let mut raw = old.raw().clone();
+        change(&mut raw);
+        size::seal(old, &mut raw);
+        Superblock::from_raw(raw, volume.device().size_bytes())
+    };
+    changed()?;
     {
-        let handle = volume.start(1)?;
-        superblock::change(&handle, change)?;
-        volume.grow(new, std::iter::empty());
+        let handle = volume.start(credits + 1)?;
+        let done = first(&handle).and_then(|()| {
+            let new = changed()?;
+            superblock::change(&handle, change)?;
+            volume.grow(new, std::iter::empty());
+            Ok(())
+        });
+        handle.or_abort("changing the superblock failed half way", done)?;
     }
     writer.transactions.commit_everything(volume)?;
     copies::write_superblocks(volume).and_then(|()| volume.flush()).or_else(|error| {

@@ -64,6 +64,8 @@ pub(crate) struct Writable {
     pub(crate) recovery: Option<RecoveryReport>,
     /// Whether the filesystem had been left clean.
     pub(crate) found_clean: bool,
+    /// Whether a crash had left it to its journal.
+    pub(crate) needed_recovery: bool,
 }
 
 /// Blocks that a transaction has room for in a filesystem without a log: they are in memory until it is committed.
@@ -151,7 +153,8 @@ impl Probed {
         volume.superblock().features().check_writable()?;
         let recorded = superblock::Recorded::of(volume.superblock().raw());
         let has_journal = volume.superblock().features().compat.contains(Compat::HAS_JOURNAL);
-        if !logged && volume.superblock().needs_recovery() {
+        let needed_recovery = volume.superblock().needs_recovery();
+        if !logged && needed_recovery {
             let what = "changes past a journal that holds others";
             return Err(Error::Unsupported(what.into()));
         }
@@ -185,7 +188,7 @@ impl Probed {
                 transaction::logged(first, writer, tail, superblock.geometry().block_bytes(), stop)
             }
         };
-        Ok(Writable { volume, shown, transactions, recovery, found_clean })
+        Ok(Writable { volume, shown, transactions, recovery, found_clean, needed_recovery })
     }
 }
 

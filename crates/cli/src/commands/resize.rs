@@ -1,11 +1,12 @@
 //! `resize`: makes a filesystem larger, whether or not it is mounted, or smaller while it is not.
 
+use std::cmp::Ordering;
 use std::fs::File;
 use std::io::Write;
 
 use serde::Serialize;
 use undercroft_block::Device;
-use undercroft_ext4::{OpenOptions, Shrunk};
+use undercroft_ext4::{OpenOptions, Shrunk, Superblock};
 use undercroft_vfs::Error;
 
 use super::grow;
@@ -70,19 +71,54 @@ pub(crate) fn run(spec: &ImageSpec, size: NewSize, format: Format) -> Result<(),
     client::refuse_directory(spec)?;
     match size {
         NewSize::WholeDevice => grow::run(spec, None, format),
-        NewSize::Bytes(bytes) if bytes >= size_now(spec)? => grow::run(spec, Some(bytes), format),
-        NewSize::Bytes(bytes) => shrink(spec, Some(bytes), format),
+        NewSize::Bytes(bytes) => {
+            let now = size_now(spec)?;
+            match bytes.cmp(&now.bytes) {
+                Ordering::Less => shrink(spec, Some(bytes), format),
+                Ordering::Equal if now.can_shrink => finish_shrinking(spec, bytes, format),
+                _ => grow::run(spec, Some(bytes), format),
+            }
+        }
         NewSize::Minimum => shrink(spec, None, format),
         NewSize::ShowMinimum => show_minimum(spec, format),
     }
 }
 
-/// The size of the filesystem, rounded down to whole blocks of any size that it may have.
-fn size_now(spec: &ImageSpec) -> Result<u64, Failure> {
+/// How large a filesystem is.
+struct SizeNow {
+    /// Rounded down to whole blocks of any size that it may have.
+    bytes: u64,
+    can_shrink: bool,
+}
+
+fn size_now(spec: &ImageSpec) -> Result<SizeNow, Failure> {
     Ok(match &image::open(spec)?.filesystem {
-        Filesystem::Ext4(ext4) => ext4.superblock().geometry().size_bytes(),
-        Filesystem::Xfs(xfs) => xfs.superblock().geometry().data_bytes(),
+        Filesystem::Ext4(ext4) => {
+            SizeNow { bytes: ext4.superblock().geometry().size_bytes(), can_shrink: true }
+        }
+        Filesystem::Xfs(xfs) => {
+            SizeNow { bytes: xfs.superblock().geometry().data_bytes(), can_shrink: false }
+        }
     })
+}
+
+/// Does what is left to do where the filesystem has become smaller and the command was stopped then: the file is cut, when
+/// the journal does not say any more that the filesystem is larger.
+fn finish_shrinking(spec: &ImageSpec, size_bytes: u64, format: Format) -> Result<(), Failure> {
+    grow::grow_unmounted(spec, Some(size_bytes), &mut |_, _| ())?;
+    let located = image::locate(spec)?;
+    let superblock = Superblock::read(&*located.device).map_err(|error| failure(&spec.shown(), &error))?;
+    let geometry = superblock.geometry();
+    let same = Shrunk {
+        block_bytes: geometry.block_bytes(),
+        blocks: (geometry.blocks(), geometry.blocks()),
+        groups: (geometry.groups(), geometry.groups()),
+        inodes: (geometry.inodes(), geometry.inodes()),
+    };
+    let (device, is_partition) = (std::sync::Arc::clone(&located.device), located.partition.is_some());
+    located.close()?;
+    let report = ShrinkReport::of(&same, cut(spec, &device, &same, is_partition)?);
+    report.tell(spec, "has that size already", format)
 }
 
 fn options() -> OpenOptions {
@@ -146,12 +182,7 @@ fn shrink(spec: &ImageSpec, size_bytes: Option<u64>, format: Format) -> Result<(
     let shrunk = done.map_err(|error| failure(&shown, &error))?;
     closed?;
     let report = ShrinkReport::of(&shrunk, cut(spec, &device, &shrunk, is_partition)?);
-    let mut out = Out::stdout();
-    match format {
-        Format::Json => out.json(&report)?,
-        Format::Text => report.print(&mut out, &shown)?,
-    }
-    out.finish()
+    report.tell(spec, "is as small as it can be", format)
 }
 
 /// Makes a raw image file as long as the filesystem. Otherwise tells why not.
@@ -207,13 +238,23 @@ impl ShrinkReport {
         }
     }
 
-    fn print(&self, out: &mut Out, shown: &str) -> Result<(), Failure> {
+    /// Prints it; `otherwise` says what the filesystem is if it has not become smaller.
+    fn tell(&self, spec: &ImageSpec, otherwise: &str, format: Format) -> Result<(), Failure> {
+        let mut out = Out::stdout();
+        match format {
+            Format::Json => out.json(self)?,
+            Format::Text => self.print(&mut out, &spec.shown(), otherwise)?,
+        }
+        out.finish()
+    }
+
+    fn print(&self, out: &mut Out, shown: &str, otherwise: &str) -> Result<(), Failure> {
         let now = human::size(self.size_bytes);
         if self.shrunk {
             let before = human::size(self.size_bytes_before);
             writeln!(out, "the filesystem on {shown} has become smaller, from {before} to {now}")?;
         } else {
-            writeln!(out, "the filesystem on {shown} is as small as it can be: {now}")?;
+            writeln!(out, "the filesystem on {shown} {otherwise}: {now}")?;
         }
         let blocks = human::counted(self.blocks, "block");
         let inodes = human::counted(self.inodes.into(), "inode");

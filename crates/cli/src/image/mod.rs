@@ -263,6 +263,14 @@ pub(crate) fn is_qcow2(file: &File) -> bool {
     file.read_exact_at(&mut magic, 0).is_ok() && magic == *b"QFI\xfb"
 }
 
+/// The size of the disk that is in a qcow2 image.
+fn qcow2_disk_bytes(file: &File) -> io::Result<u64> {
+    const SIZE_AT: u64 = 24;
+    let mut bytes = [0; 8];
+    file.read_exact_at(&mut bytes, SIZE_AT)?;
+    Ok(u64::from_be_bytes(bytes))
+}
+
 /// Makes a file that holds a raw image as long as `size_bytes`, if it is shorter. What else the user may have named stays
 /// as it is. If `open` tells which file is in use, another one of that name is refused.
 pub(crate) fn lengthen_raw_file(
@@ -281,10 +289,15 @@ pub(crate) fn lengthen_raw_file(
         let what = format!("{} is another file than the one that is mounted", spec.shown());
         return Err(Failure::new(Kind::CannotOpen, what).advise("make the mounted one larger first"));
     }
-    if !metadata.is_file() || metadata.len() >= size_bytes {
+    if !metadata.is_file() {
         return Ok(None);
     }
-    if is_qcow2(&file) {
+    let is_qcow2 = is_qcow2(&file);
+    let now = if is_qcow2 { qcow2_disk_bytes(&file).map_err(failed)? } else { metadata.len() };
+    if now >= size_bytes {
+        return Ok(None);
+    }
+    if is_qcow2 {
         let what = format!("{} is smaller than {size_bytes} bytes", spec.shown());
         let advice = format!("`qemu-img resize {} {size_bytes}` makes it larger", spec.shown());
         return Err(Failure::new(Kind::Unsupported, what).advise(advice));

@@ -15,7 +15,7 @@ use crate::support::{PROGRAM, tool, undercroft};
 const MOMENTS: u64 = 12;
 
 /// Numbers that are the same in every run.
-fn next(seed: &mut u64) -> u64 {
+pub(crate) fn next(seed: &mut u64) -> u64 {
     *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     *seed >> 33
 }

@@ -23,6 +23,7 @@ mod help;
 mod hostile;
 mod identity;
 mod in_use;
+mod killed;
 mod look;
 mod md;
 mod mkfs;

@@ -97,6 +97,28 @@ pub(crate) fn write_superblocks(volume: &Volume) -> Result<()> {
     Ok(())
 }
 
+/// Writes the copies of the superblock again if the last of them is one with another UUID or other features: a crash came
+/// before [`write_superblocks`] had ended.
+///
+/// # Errors
+/// I/O failure.
+pub(crate) fn refresh_superblocks(volume: &Volume) -> Result<()> {
+    let now = volume.superblock();
+    let Some(last) = backups(now.geometry()).last() else { return Ok(()) };
+    let mut bytes = [0; size_of::<RawSuperblock>()];
+    let at = now.geometry().group_start(last).0 * u64::from(now.geometry().block_bytes());
+    volume.device().read_at(at, &mut bytes)?;
+    let Ok(copy) = RawSuperblock::read_from_bytes(&bytes) else { return Ok(()) };
+    let raw = now.raw();
+    let is_old = copy.s_uuid != raw.s_uuid
+        || copy.s_feature_compat != raw.s_feature_compat
+        || copy.s_feature_incompat.get() != raw.s_feature_incompat.get() & !Incompat::RECOVER.bits();
+    if copy.s_magic == raw.s_magic && is_old {
+        return write_superblocks(volume);
+    }
+    Ok(())
+}
+
 /// The superblock as it is now, as a copy for a group, which says that no recovery is needed.
 fn superblock_copy(volume: &Volume, new: &Superblock, group: Group) -> Result<RawSuperblock> {
     let home: FsBlock = superblock::home(volume);

@@ -36,6 +36,18 @@ pub(crate) fn remove_credits(inode: &Inode) -> u32 {
     credits(inode) + BATCH as u32 * ALLOCATE_CREDITS
 }
 
+/// Nodes that the map needs at most when `count` consecutive blocks of the file are removed and others inserted in their
+/// place.
+pub(crate) fn nodes_most(volume: &Volume, inode: &Inode, count: u64) -> u64 {
+    if has_extents(inode) {
+        // Either may split a node of each level.
+        2 * (u64::from(extent::depth(inode)) + 1)
+    } else {
+        let in_a_leaf = u64::from(volume.block_bytes() / 4);
+        3 + count / in_a_leaf
+    }
+}
+
 /// Blocks that taking everything out of the file changes at most, if that is certain to be one step: few pieces, of which
 /// the inode itself knows. `None` where it may be more.
 pub(crate) fn remove_all_credits(volume: &Volume, inode: &Inode) -> Option<u32> {

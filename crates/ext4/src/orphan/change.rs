@@ -52,6 +52,14 @@ pub(crate) fn remove(handle: &Handle<'_>, inode: &InodeState) -> Result<()> {
     Ok(())
 }
 
+/// Enters an inode that is not in memory, and has no name, into the list. Changes [`CREDITS`](super::CREDITS) blocks.
+///
+/// # Errors
+/// I/O failure.
+pub(crate) fn add_to_list(handle: &Handle<'_>, number: u32, location: Location) -> Result<()> {
+    handle.writer().orphans.list.enter(handle, number, location)
+}
+
 impl Orphans {
     fn enter(&self, handle: &Handle<'_>, inode: &InodeState) -> Result<u64> {
         if self.form == OrphanForm::Best

@@ -25,10 +25,10 @@ use crate::checksum::crc32c;
 use crate::numbers::FsBlock;
 #[cfg(test)]
 pub(crate) use change::is_member;
-pub(crate) use change::{add, remove};
+pub(crate) use change::{add, add_to_list, remove};
 pub(crate) use orphans::{Membership, Orphans};
 pub(crate) use read::{blocks_of, collect};
-pub(crate) use recover::recover;
+pub(crate) use recover::{finish_list, recover};
 
 /// Blocks that entering or removing an orphan changes: a block of the file, and the superblock for the first; or a
 /// neighbour in the list and the inode's own place in its table.

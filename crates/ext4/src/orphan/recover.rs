@@ -40,27 +40,35 @@ enum Entry<'a> {
 /// # Errors
 /// Corruption: an orphan that cannot be, or whose parts are damaged; I/O failure.
 pub(crate) fn recover(volume: &Mounted) -> Result<Recovered> {
-    let mut recovered = Recovered::default();
     if volume.superblock().state().contains(State::ERRORS) {
-        return Ok(recovered);
+        return Ok(Recovered::default());
     }
-    let orphans = &volume.writer()?.orphans;
-    loop {
-        let first = orphans.list.head();
-        if first == 0 {
-            break;
-        }
-        check_number(volume, first)?;
-        let next = super::read::next_in_list(volume, first)?;
-        finish(volume, first, &Entry::First(&orphans.list, next), &mut recovered)?;
-    }
-    if let Some(file) = &orphans.file {
+    let mut recovered = finish_list(volume)?;
+    if let Some(file) = &volume.writer()?.orphans.file {
         for (slot, number) in file.entries().flatten() {
             check_number(volume, number)?;
             finish(volume, number, &Entry::InFile(file, slot), &mut recovered)?;
         }
     }
     Ok(recovered)
+}
+
+/// Deletes and truncates what the list names. None of it is in use.
+///
+/// # Errors
+/// As [`recover`].
+pub(crate) fn finish_list(volume: &Mounted) -> Result<Recovered> {
+    let mut recovered = Recovered::default();
+    let list = &volume.writer()?.orphans.list;
+    loop {
+        let first = list.head();
+        if first == 0 {
+            return Ok(recovered);
+        }
+        check_number(volume, first)?;
+        let next = super::read::next_in_list(volume, first)?;
+        finish(volume, first, &Entry::First(list, next), &mut recovered)?;
+    }
 }
 
 /// An orphan is a user's file, and in use.

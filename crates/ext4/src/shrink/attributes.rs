@@ -46,7 +46,7 @@ impl Mover<'_> {
     pub(super) fn move_attributes(&mut self, block: FsBlock, users: &[u32]) -> Result<()> {
         let mut left = users.len();
         for users in users.chunks(self.users_at_once()) {
-            self.ensure_free()?;
+            self.ensure_free(1)?;
             let handle = self.volume.start(OTHERS + users.len() as u32)?;
             left -= users.len();
             handle.or_abort(HALF_MOVED, self.move_some(&handle, block, users, left as u32))?;

@@ -17,8 +17,6 @@ use crate::transaction::{Handle, Seal};
 pub(super) const HALF_MOVED: &str = "moving what lies past the filesystem's new end failed half way";
 /// Bytes that are copied at once.
 const COPIED_AT_ONCE: u64 = 1 << 20;
-/// Free blocks without which no map is changed: more than one change may need for its nodes.
-const LEAST_FREE: u64 = 16;
 
 /// Consecutive blocks of a file that move.
 struct Piece {
@@ -46,7 +44,7 @@ impl Mover<'_> {
         let limit = map::limit(self.volume, inode);
         let mut at = 0;
         while is_past && at < limit {
-            self.ensure_free()?;
+            self.ensure_free(map::nodes_most(self.volume, inode, 0))?;
             let handle = self.volume.start(map::relocate_credits(inode) + 1)?;
             let moved = map::relocate_nodes(&handle, inode, at, self.end).and_then(|next| {
                 inode.store(&handle, location)?;
@@ -84,11 +82,12 @@ impl Mover<'_> {
 
     /// Moves a piece, or its beginning; returns how many blocks.
     fn move_piece(&mut self, inode: &mut Inode, location: Location, piece: &Piece) -> Result<u64> {
-        self.ensure_free()?;
+        let nodes = map::nodes_most(self.volume, inode, piece.count);
+        self.ensure_free(nodes + 1)?;
         // The checksums of its blocks depend on their place.
         let is_orphan_file = self.volume.superblock().orphan_file_inode() == Some(inode.number);
         // So many that maps have room afterwards.
-        let room = self.writer.allocator.free_now().saturating_sub(LEAST_FREE).max(1);
+        let room = self.writer.allocator.free_now().saturating_sub(nodes).max(1);
         let mut place = self.reserve(if is_orphan_file { 1 } else { piece.count.min(room) })?;
         let count = place.len();
         if piece.written && !is_orphan_file {
@@ -136,13 +135,13 @@ impl Mover<'_> {
         }
     }
 
-    /// Refuses to go on without room for maps.
-    pub(super) fn ensure_free(&self) -> Result<()> {
+    /// Refuses to go on without room for so many blocks. What earlier steps have freed is committed first where it is needed.
+    pub(super) fn ensure_free(&self, blocks: u64) -> Result<()> {
         let allocator = &self.writer.allocator;
-        if allocator.free_now() < LEAST_FREE {
+        if allocator.free_now() < blocks {
             self.writer.transactions.commit_everything(self.volume)?;
         }
-        if allocator.free_now() < LEAST_FREE { Err(Error::NoSpace) } else { Ok(()) }
+        if allocator.free_now() < blocks { Err(Error::NoSpace) } else { Ok(()) }
     }
 
     fn copy(&mut self, from: FsBlock, to: FsBlock, count: u64, kind: FileType) -> Result<()> {

@@ -22,6 +22,8 @@ use crate::open::locate_log;
 use crate::superblock;
 use crate::transaction::Handle;
 
+/// Free blocks without which the journal's map is not changed.
+const LEAST_FREE: u64 = 16;
 /// Pieces that move to other places.
 const PIECES_MAX: usize = 512;
 /// Room that a change of the map wants to see before each step, and the inode, the superblock and nodes above.
@@ -103,7 +105,7 @@ impl Mover<'_> {
                 done += len;
             }
         }
-        self.ensure_free()?;
+        self.ensure_free(LEAST_FREE)?;
         Ok(moving)
     }
 

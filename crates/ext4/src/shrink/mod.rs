@@ -111,7 +111,7 @@ pub fn minimum(device: &Device, options: OpenOptions) -> Result<Minimum> {
     refuse_bad_blocks(&volume)?;
     let least = Usage::read(&volume)?.minimum(superblock)?;
     let geometry = superblock.geometry();
-    Ok(Minimum { block_bytes: geometry.block_bytes(), blocks: geometry.blocks(), least })
+    Ok(Minimum { block_bytes: geometry.block_bytes(), blocks: geometry.blocks(), least: least.blocks })
 }
 
 /// Makes the filesystem on a device, which is not in use, as small as `size_bytes`, or as small as it can be. It fills whole
@@ -132,26 +132,31 @@ pub fn shrink(
     refuse_features(&first)?;
     first.features().check_writable()?;
     refuse_damage(device, options, "does not become smaller")?;
-    let (wanted, before) = {
+    let (wanted, with_room, before) = {
         let Ready { volume, .. } = Probed::probe(Arc::clone(device), options)?.recover_in_memory()?;
         refuse_bad_blocks(&volume)?;
-        (wanted_blocks(&Usage::read(&volume)?, volume.superblock(), size_bytes)?, volume.superblock().clone())
+        let usage = Usage::read(&volume)?;
+        let least = usage.minimum(volume.superblock())?;
+        let wanted = wanted_blocks(&usage, least.blocks, volume.superblock(), size_bytes)?;
+        (wanted, least.with_room, volume.superblock().clone())
     };
     let mut now = before.clone();
     let mut least = wanted;
+    let mut has_room = wanted >= with_room;
     for _ in 0..PASSES_MAX {
         if now.geometry().blocks() <= wanted {
             break;
         }
         let mut tried = least;
-        match pass(device, options, &before, &mut tried, progress) {
+        match pass(device, options, &before, &mut tried, has_room, progress) {
             Ok(Pass::Again) => {}
             Ok(Pass::Smaller(smaller)) => (now, least) = (*smaller, wanted),
             Ok(Pass::AsSmallAsCanBe) => break,
             Err(Error::NoSpace) => {
                 // Maps of files got larger than was allowed for, or free space lies in too many pieces.
                 let blocks = now.geometry().blocks();
-                least = tried + (blocks / 100).max(64);
+                least = if has_room { tried + (blocks / 100).max(16) } else { with_room };
+                has_room = true;
                 if least >= blocks {
                     break;
                 }
@@ -201,14 +206,13 @@ fn refuse_bad_blocks(volume: &Volume) -> Result<()> {
 }
 
 /// The blocks that the filesystem is to have.
-fn wanted_blocks(usage: &Usage, superblock: &Superblock, size_bytes: Option<u64>) -> Result<u64> {
+fn wanted_blocks(usage: &Usage, least: u64, superblock: &Superblock, size_bytes: Option<u64>) -> Result<u64> {
     let geometry = superblock.geometry();
     if superblock.state().contains(State::ERRORS) {
         let what =
             "the superblock says that the filesystem has errors; run e2fsck -f before it becomes smaller";
         return Err(Error::Unsupported(what.into()));
     }
-    let least = usage.minimum(superblock)?;
     let Some(size_bytes) = size_bytes else { return Ok(least) };
     let wanted = size_bytes >> geometry.block_bits();
     if wanted >= geometry.blocks() {
@@ -230,16 +234,18 @@ fn wanted_blocks(usage: &Usage, superblock: &Superblock, size_bytes: Option<u64>
     Ok(blocks)
 }
 
-/// Makes the filesystem as small as it can become now, `wanted` blocks at least, which is set to what is tried.
+/// Makes the filesystem as small as it can become now, `wanted` blocks at least, which is set to what is tried. `has_room`:
+/// there is room for maps that get larger.
 fn pass(
     device: &Device,
     options: OpenOptions,
     found: &Superblock,
     wanted: &mut u64,
+    has_room: bool,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Pass> {
     let ext4 = Ext4::open(Arc::clone(device), options, WriteOptions::default())?;
-    let done = Mover::new(ext4.volume(), wanted, progress).and_then(|mover| match mover {
+    let done = Mover::new(ext4.volume(), wanted, has_room, progress).and_then(|mover| match mover {
         Some((mover, new)) => mover.run(found, &new),
         None => Ok(Pass::AsSmallAsCanBe),
     });
@@ -267,13 +273,16 @@ impl<'a> Mover<'a> {
     fn new(
         volume: &'a Mounted,
         wanted: &mut u64,
+        has_room: bool,
         progress: &'a mut dyn FnMut(u64, u64),
     ) -> Result<Option<(Self, Superblock)>> {
         let writer = volume.writer()?;
         // What opening changed, orphans that it deleted, is counted where the survey looks.
         writer.transactions.write_everything_back(volume)?;
         let old = volume.superblock();
-        let blocks = Usage::read(volume)?.reachable(old, *wanted)?;
+        let usage = Usage::read(volume)?;
+        let usage = if has_room { usage } else { usage.without_room() };
+        let blocks = usage.reachable(old, *wanted)?;
         *wanted = blocks;
         if blocks >= old.geometry().blocks() {
             return Ok(None);

@@ -1,7 +1,7 @@
 //! How small the filesystem becomes, and what its superblock says then.
 //!
 //! What files have is counted, and what groups keep for themselves. The estimates leave [some room](SLACK) for maps of
-//! files that get more pieces where they move to. Reserved descriptors are counted as resize2fs 1.47 counts them.
+//! files that get more pieces where they move to, unless that room takes a whole group more. Reserved descriptors are counted as resize2fs 1.47 counts them.
 
 use std::ops::Range;
 
@@ -16,13 +16,24 @@ use crate::numbers::Group;
 use crate::superblock::{Geometry, Superblock};
 use crate::volume::Volume;
 
-/// One block of room for so many in use, and some more.
+/// One block of room for so many in use, and some more: one for [fewer](SLACK_OF_FEW) within bounds.
 const SLACK: u64 = 512;
-const SLACK_LEAST: u64 = 24;
+const SLACK_OF_FEW: u64 = 64;
+const SLACK_MORE: std::ops::RangeInclusive<u64> = 6..=24;
 /// As in a filesystem that grows.
 const LAST_GROUP_MIN_BLOCKS: u64 = 50;
 
+/// The fewest blocks that a filesystem can have.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Least {
+    /// Those to try first: with as much room for maps as there is in the last group.
+    pub(super) blocks: u64,
+    /// With room for maps, which may be needed: the same, or more by a good part of a group.
+    pub(super) with_room: u64,
+}
+
 /// What is in use.
+#[derive(Clone)]
 pub(super) struct Usage {
     /// Blocks of files, the journal among them, and blocks that must stay free for their maps.
     content: u64,
@@ -63,14 +74,33 @@ impl Usage {
                 format!("{used} blocks are in use, and the groups keep {own} themselves"),
             )
         })?;
-        Ok(Self { content, slack: content / SLACK + SLACK_LEAST, inodes, structures })
+        let more = (content / SLACK_OF_FEW).clamp(*SLACK_MORE.start(), *SLACK_MORE.end());
+        Ok(Self { content, slack: content / SLACK + more, inodes, structures })
+    }
+
+    /// The same without room for maps.
+    pub(super) fn without_room(self) -> Self {
+        Self { slack: 0, ..self }
     }
 
     /// The fewest blocks that the filesystem can have, after as many passes as it takes.
     ///
     /// # Errors
     /// Corruption.
-    pub(super) fn minimum(&self, old: &Superblock) -> Result<u64> {
+    pub(super) fn minimum(&self, old: &Superblock) -> Result<Least> {
+        let with_room = self.fewest(old)?;
+        let without = self.clone().without_room().fewest(old)?;
+        if without + 2 * self.slack >= with_room {
+            return Ok(Least { blocks: with_room, with_room });
+        }
+        let geometry = old.geometry();
+        let (first, per_group) =
+            (u64::from(geometry.first_data_block()), u64::from(geometry.blocks_per_group()));
+        let group_end = first + (without - first).next_multiple_of(per_group);
+        Ok(Least { blocks: group_end.min(without + self.slack), with_room })
+    }
+
+    fn fewest(&self, old: &Superblock) -> Result<u64> {
         let first = u64::from(old.geometry().first_data_block());
         let ideal = self.least(old, |geometry| {
             let own: u64 = (0..geometry.groups()).map(|group| own_blocks(geometry, Group(group))).sum();

@@ -26,7 +26,7 @@ impl Mover<'_> {
         let Some(resize_inode) = ResizeInode::read(self.volume, self.volume.superblock())? else {
             return Ok(());
         };
-        self.ensure_free()?;
+        self.ensure_free(1)?;
         let handle = self.volume.start(resize_inode.credits())?;
         handle.or_abort(HALF_MOVED, resize_inode.move_before(&handle, self.end))
     }

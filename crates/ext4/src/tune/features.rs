@@ -151,7 +151,11 @@ impl Switches {
         if on == Features::NONE && off == Features::NONE {
             return;
         }
-        let now = old.features().with(on).without(off);
+        let mut now = old.features().with(on).without(off);
+        if off.compat.contains(Compat::ORPHAN_FILE) {
+            // It says that the orphan file has entries.
+            now = now.without(RoCompat::ORPHAN_PRESENT.into());
+        }
         raw.s_feature_compat.set(now.compat.bits());
         raw.s_feature_incompat.set(now.incompat.bits());
         raw.s_feature_ro_compat.set(now.ro_compat.bits());

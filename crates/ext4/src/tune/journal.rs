@@ -11,7 +11,7 @@ use crate::features::{Compat, Incompat};
 use crate::grow::{copies, size};
 use crate::inode::{self, Inode};
 use crate::jbd2;
-use crate::map::{self, Removed};
+use crate::map::{self, Progress, Removed};
 use crate::mkfs;
 use crate::numbers::{FsBlock, Group};
 use crate::superblock::{self, RawSuperblock, SUPERBLOCK_OFFSET, State, Superblock};
@@ -136,14 +136,31 @@ pub(super) fn remove(
     mounts: Option<u16>,
 ) -> Result<()> {
     let Some(number) = old.journal_inode() else { return Ok(()) };
-    own_file::delete(volume, number, Removed::Data, "removing the journal failed half way", |handle| {
-        superblock::change(handle, |raw| {
-            superblock::keep_mount_record(raw, found);
-            if let Some(mounts) = mounts {
-                raw.s_mnt_count.set(mounts);
+    const HALF_DONE: &str = "removing the journal failed half way";
+    let location = inode::locate(volume, number)?;
+    let mut inode = Inode::read_linked_or_not(volume, number, location)?;
+    let mut from = 0;
+    loop {
+        let handle = volume.start(map::remove_credits(&inode) * 4 + 4)?;
+        match handle.or_abort(HALF_DONE, map::remove(&handle, &mut inode, from, u64::MAX, Removed::Data))? {
+            Progress::From(next) => {
+                handle.or_abort(HALF_DONE, inode.store(&handle, location))?;
+                from = next;
             }
-        })
-    })?;
+            Progress::Done => {
+                let counted = inode::clear_slot(&handle, number, location).and_then(|()| {
+                    superblock::change(&handle, |raw| {
+                        superblock::keep_mount_record(raw, found);
+                        if let Some(mounts) = mounts {
+                            raw.s_mnt_count.set(mounts);
+                        }
+                    })
+                });
+                handle.or_abort(HALF_DONE, counted)?;
+                break;
+            }
+        }
+    }
     volume.writer()?.transactions.commit_everything(volume)?;
     copies::write_superblocks(volume)?;
     volume.flush()

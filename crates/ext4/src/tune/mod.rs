@@ -13,8 +13,8 @@
 //! journal is added to a filesystem that has none, and so without one: it is made first, and then the superblock leads to it. To
 //! remove it, the superblock forgets it first, of a filesystem that is clean; then its blocks are freed. A crash in between
 //! leaves the filesystem as it was or as it becomes, perhaps with blocks in use that no file has, which `e2fsck -p` frees. An
-//! orphan file is added and removed in two transactions, too: a crash between them leaves an inode without a name. The checksums of
-//! all metadata are switched after everything else but the removal of a journal.
+//! orphan file is added and removed in the transaction that changes the superblock. The checksums of all metadata are switched
+//! after everything else but the removal of a journal.
 //!
 //! Everything that can be refused is refused before the first change.
 //!
@@ -27,6 +27,8 @@ mod journal;
 mod orphan_file;
 mod own_file;
 
+use std::cell::Cell;
+
 use undercroft_block::Device;
 use undercroft_vfs::{Error, Result};
 
@@ -35,7 +37,9 @@ use crate::features::Compat;
 use crate::identity;
 use crate::open::OpenOptions;
 use crate::options::WriteOptions;
+use crate::orphan;
 use crate::superblock::{self, Superblock};
+use crate::transaction::Handle;
 use features::Switches;
 pub use fields::{HashAlgorithm, MountDefault, OnError, Reserved};
 
@@ -125,21 +129,30 @@ fn tune_open(ext4: &Ext4, found: &Superblock, switches: &Switches, tuning: &Tuni
     let is_on = |feature| switches.on.compat.contains(feature);
     let added =
         if is_on(Compat::HAS_JOURNAL) { Some(journal::add(volume, tuning.journal_bytes)?) } else { None };
-    let orphan_file = if is_on(Compat::ORPHAN_FILE) { Some(orphan_file::add(volume)?) } else { None };
+    let mut places = if is_on(Compat::ORPHAN_FILE) { Some(orphan_file::reserve(volume)?) } else { None };
     let removed = old.orphan_file_inode().filter(|_| switches.off.compat.contains(Compat::ORPHAN_FILE));
-    identity::change(volume, &|raw| {
+    let credits = places.as_deref().map_or(0, orphan_file::credits_to_add)
+        + removed.map_or(0, |_| orphan_file::CREDITS_TO_REMOVE);
+    let orphan_file = Cell::new(None);
+    let mut change_orphan_file = |handle: &Handle<'_>| {
+        if let Some(places) = places.take() {
+            orphan_file.set(Some(orphan_file::add(handle, places)?));
+        }
+        removed.map_or(Ok(()), |number| orphan_file::remove(handle, number))
+    };
+    identity::change_with(volume, credits, &mut change_orphan_file, &|raw| {
         superblock::keep_mount_record(raw, found);
         fields::put(&old, tuning, &seed, raw);
         switches.put(&old, &seed, raw);
         if let Some(added) = &added {
             added.put(raw);
         }
-        if orphan_file.is_some() || removed.is_some() {
-            raw.s_orphan_file_inum.set(orphan_file.unwrap_or(0));
+        if removed.is_some() || is_on(Compat::ORPHAN_FILE) {
+            raw.s_orphan_file_inum.set(orphan_file.get().unwrap_or(0));
         }
     })?;
-    if let Some(number) = removed {
-        orphan_file::remove(volume, number)?;
+    if removed.is_some() {
+        orphan::finish_list(volume)?;
     }
     volume.writer()?.allocator.hold_back(volume);
     Ok(())

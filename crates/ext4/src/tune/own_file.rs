@@ -2,9 +2,9 @@
 
 use undercroft_vfs::{Announce, Error, NewInode, NewKind, Result};
 
-use crate::alloc::{FREE_INODE_CREDITS, Reservation};
-use crate::inode::{self, Inheritance, Inode, InodeFlags};
-use crate::map::{self, Progress, Removed};
+use crate::alloc::Reservation;
+use crate::inode::{Inheritance, Inode, InodeFlags};
+use crate::map;
 use crate::numbers::{FileBlock, FsBlock};
 use crate::transaction::Handle;
 use crate::volume::Volume;
@@ -57,34 +57,4 @@ pub(super) fn enter(handle: &Handle<'_>, inode: &mut Inode, places: Vec<Reservat
         at += count;
     }
     Ok(())
-}
-
-/// Deletes a file that nothing leads to any more. `last` frees its number, or changes what else belongs to it, in the
-/// transaction in which the inode goes. `what` says why all changes end if one fails.
-///
-/// # Errors
-/// Corruption; I/O failure.
-pub(super) fn delete(
-    volume: &Mounted,
-    number: u32,
-    removed: Removed,
-    what: &str,
-    last: impl FnOnce(&Handle<'_>) -> Result<()>,
-) -> Result<()> {
-    let location = inode::locate(volume, number)?;
-    let mut inode = Inode::read_linked_or_not(volume, number, location)?;
-    let mut from = 0;
-    loop {
-        let handle = volume.start(map::remove_credits(&inode) * 4 + FREE_INODE_CREDITS + 3)?;
-        match handle.or_abort(what, map::remove(&handle, &mut inode, from, u64::MAX, removed))? {
-            Progress::From(next) => {
-                handle.or_abort(what, inode.store(&handle, location))?;
-                from = next;
-            }
-            Progress::Done => {
-                let freed = inode::clear_slot(&handle, number, location).and_then(|()| last(&handle));
-                return handle.or_abort(what, freed);
-            }
-        }
-    }
 }

@@ -46,7 +46,7 @@ fn what_is_as_small_as_it_can_be_keeps_everything_and_needs_no_more_than_resize2
         let image = mke2fs.make().unwrap();
         fill_with_everything(&image);
         let before = tree(&image);
-        let theirs = blocks_by_resize2fs(&image);
+        let theirs = blocks_by_resize2fs(&image).unwrap();
         let estimate = minimum(&open_device(image.path()), OpenOptions::default()).unwrap();
         let shrunk = shrink_file(image.path(), None).unwrap_or_else(|error| panic!("{name}: {error}"));
         println!(
