@@ -26,7 +26,7 @@ fn check(kind: &str, image: &Path) {
 }
 
 /// What the kernel shows of an image that is sound.
-fn shown(kind: &str, image: &Path) -> Manifest {
+pub(crate) fn shown(kind: &str, image: &Path) -> Manifest {
     check(kind, image);
     let mount = LoopMount::new(image, kind, MountMode::ReadOnly, "").unwrap();
     let manifest = kernel_manifest(mount.path()).unwrap();
@@ -36,7 +36,7 @@ fn shown(kind: &str, image: &Path) -> Manifest {
 
 /// What an image has of its source: what is portable, less times of access, lost+found, and what an entry in a directory
 /// tells on its own.
-fn comparable(manifest: Manifest) -> Manifest {
+pub(crate) fn comparable(manifest: Manifest) -> Manifest {
     let mut manifest = portable(manifest).map(|path, entry: &mut Entry| {
         if let Some(Reading::Bytes(content)) = &mut entry.content {
             in_blocks(&mut content.segments, entry.size);
@@ -145,8 +145,8 @@ fn rich_tree(dir: &Path) {
 }
 
 /// What the kernel shows when GNU tar has unpacked an archive.
-fn unpacked(archive: &Path) -> Manifest {
-    let scratch = Mke2fs::new("ext4", 64).make().unwrap();
+pub(crate) fn unpacked(archive: &Path, mebibytes: u64) -> Manifest {
+    let scratch = Mke2fs::new("ext4", mebibytes).make().unwrap();
     let mount = scratch.mount(MountMode::ReadWrite, "noatime").unwrap();
     tool(
         &format!(
@@ -189,7 +189,7 @@ fn archives_of_every_format_are_as_gnu_tar_unpacks_them() {
     ] {
         let archive = dir.path().join(name);
         tool(&format!("tar {options} -cf {} .", archive.display()), tree);
-        let expected = through_tar(comparable(unpacked(&archive)));
+        let expected = through_tar(comparable(unpacked(&archive, 64)));
         for (kind, _) in KINDS {
             let image = dir.path().join("image");
             let path = image.to_str().unwrap();
@@ -394,7 +394,7 @@ fn an_ordinary_user_makes_an_image_of_devices_and_owners() {
         .output()
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let expected = through_tar(comparable(unpacked(&archive)));
+    let expected = through_tar(comparable(unpacked(&archive, 64)));
     let found = through_tar(comparable(shown("ext4", &home.join("root.img"))));
     Differences::between(&expected, &found).assert_none("made by nobody");
 }
