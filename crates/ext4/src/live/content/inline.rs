@@ -116,4 +116,25 @@ mod tests {
         drop((file, node, vfs));
         fs.close().unwrap();
     }
+
+    /// A size says anything; who looks for data must not read up to it.
+    #[test]
+    fn behind_what_an_inode_holds_there_is_a_hole() {
+        let image = Mke2fs::new("ext4", 8).inode_bytes(256).features("inline_data").make().unwrap();
+        let mount = image.mount(MountMode::ReadWrite, "").unwrap();
+        std::fs::write(mount.path().join("file"), CONTENT).unwrap();
+        mount.unmount().unwrap();
+        image.debugfs_write(&["set_inode_field /file size 9223372036854775807"]).unwrap();
+        let bytes = std::fs::read(image.path()).unwrap();
+        let device = Arc::new(MemoryDevice::from_bytes(bytes, Access::ReadOnly));
+        let vfs =
+            Vfs::new(Ext4::open_read_only(device, OpenOptions::default()).unwrap(), VfsOptions::default());
+        let file = vfs.open_node(&vfs.lookup(&vfs.root().unwrap(), b"file").unwrap()).unwrap();
+        assert_eq!(file.seek_data(0).unwrap(), 0);
+        assert_eq!(file.seek_hole(0).unwrap(), 1024, "a block");
+        assert!(matches!(file.seek_data(1024), Err(Error::NoSuchOffset)));
+        let mut read = [7; 100];
+        file.read_at(1020, &mut read).unwrap();
+        assert_eq!(read, [0; 100]);
+    }
 }

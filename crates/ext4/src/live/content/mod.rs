@@ -68,8 +68,13 @@ pub(crate) fn map(live: &Live, offset: u64) -> Result<Extent> {
     let inode = &*live.fields.read();
     check_kind(inode)?;
     if inode.has_inline_data() {
+        // An inode is never larger than a block; a size may say anything.
+        let end = 1 << bits;
+        if offset >= end {
+            return Ok(Extent { start: end, len: u64::MAX - end, mapping: Mapping::Hole });
+        }
         let bytes = crate::inline::read(&live.volume, inode)?;
-        return Ok(Extent { start: 0, len: u64::MAX, mapping: Mapping::Inline(bytes) });
+        return Ok(Extent { start: 0, len: end, mapping: Mapping::Inline(bytes) });
     }
     let Ok(block) = u32::try_from(offset >> bits) else {
         // Past the last block that a file can have there is nothing.
