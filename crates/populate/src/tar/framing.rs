@@ -2,8 +2,8 @@
 
 use std::io::{self, Read};
 
-use super::Archive;
 use super::header::{Header, RECORD_BYTES};
+use super::{Archive, foreign};
 use crate::SourceErrorKind;
 
 /// An archive, and where reading is in it.
@@ -50,8 +50,10 @@ impl Framing {
         let read = self.read_up_to(&mut record)?;
         let ends = read == 0 || record.iter().all(|&byte| byte == 0);
         if read < RECORD_BYTES && self.at < RECORD_BYTES as u64 {
-            let what = if read == 0 { "the archive is empty" } else { "it is no tar archive" };
-            return Err(SourceErrorKind::Malformed(what.into()));
+            return Err(match record.get(..read) {
+                None | Some([]) => SourceErrorKind::Malformed("the archive is empty".into()),
+                Some(first) => foreign::what(first),
+            });
         }
         if read > 0 && read < RECORD_BYTES {
             return Err(cut_off());
@@ -61,17 +63,15 @@ impl Framing {
             self.archive.finish().map_err(failed)?;
             return Ok(None);
         }
-        let header = Header::new(record).ok_or_else(|| self.no_header())?;
+        let header = Header::new(record).ok_or_else(|| self.no_header(&record))?;
         Ok(Some(header))
     }
 
-    fn no_header(&self) -> SourceErrorKind {
-        let what = if self.last_header == 0 {
-            "it is no tar archive"
-        } else {
-            "a header's checksum does not fit its bytes"
-        };
-        SourceErrorKind::Malformed(what.into())
+    fn no_header(&self, record: &[u8]) -> SourceErrorKind {
+        if self.last_header == 0 {
+            return foreign::what(record);
+        }
+        SourceErrorKind::Malformed("a header's checksum does not fit its bytes".into())
     }
 
     /// Says that so many bytes of content follow the last header.
@@ -122,13 +122,14 @@ impl Framing {
 
     /// Passes over what is left of the last member.
     pub(super) fn skip_rest(&mut self) -> Result<(), SourceErrorKind> {
-        let rest = self.content.checked_add(self.padding).ok_or_else(cut_off)?;
-        if rest > 0 {
-            self.archive.skip(rest).map_err(failed)?;
-            self.at = self.at.saturating_add(rest);
+        let (content, padding) = (std::mem::take(&mut self.content), std::mem::take(&mut self.padding));
+        if content > 0 {
+            self.archive.skip(content).map_err(failed)?;
+            self.at = self.at.saturating_add(content);
         }
-        (self.content, self.padding) = (0, 0);
-        Ok(())
+        // umoci ends archives without it.
+        let mut record = [0; RECORD_BYTES];
+        self.read_up_to(&mut record[..padding as usize]).map(drop)
     }
 
     fn read_exact(&mut self, buf: &mut [u8]) -> Result<(), SourceErrorKind> {

@@ -14,6 +14,9 @@ use super::sparse::{self, Form};
 use crate::path::PATH_MAX_BYTES;
 use crate::{Content, Entry, EntryKind, EntryPath, Metadata, PathError, SourceErrorKind, Xattr};
 
+/// In front of the names of libarchive's records of attributes.
+const LIBARCHIVE_XATTR: &[u8] = b"LIBARCHIVE.xattr.";
+
 /// A member, with what records say over its header.
 pub(super) struct Member<'a> {
     header: Header,
@@ -183,11 +186,15 @@ fn xattrs(records: Layered<'_>, numbers: &mut Numbers<'_>) -> Result<Vec<Xattr>,
             xattrs.push(Xattr { name: name.into(), value });
         }
     };
+    let wrong = || SourceErrorKind::Malformed("an extended attribute of it is damaged".into());
     for (name, value) in records.with_prefix(b"SCHILY.xattr.") {
-        add(name.to_vec(), value.into());
+        // libarchive writes each attribute twice, with the same name.
+        let is_of_libarchive = records.get(&[LIBARCHIVE_XATTR, name].concat()).is_some();
+        let name =
+            if is_of_libarchive { percent_decoded(name).ok_or_else(wrong)? } else { gnu_decoded(name) };
+        add(name, value.into());
     }
-    for (name, value) in records.with_prefix(b"LIBARCHIVE.xattr.") {
-        let wrong = || SourceErrorKind::Malformed("an extended attribute of it is damaged".into());
+    for (name, value) in records.with_prefix(LIBARCHIVE_XATTR) {
         add(percent_decoded(name).ok_or_else(wrong)?, base64(value).ok_or_else(wrong)?.into());
     }
     if let Some(label) = value(records, b"RHT.security.selinux") {
@@ -209,6 +216,22 @@ fn xattrs(records: Layered<'_>, numbers: &mut Numbers<'_>) -> Result<Vec<Xattr>,
         }
     }
     Ok(xattrs)
+}
+
+/// A name in which GNU tar has written `=` and `%` in another way, and nothing else.
+fn gnu_decoded(name: &[u8]) -> Vec<u8> {
+    let mut decoded = Vec::with_capacity(name.len());
+    let mut rest = name;
+    while let Some((&byte, after)) = rest.split_first() {
+        let (byte, after) = match rest {
+            [b'%', b'3', b'D', after @ ..] => (b'=', after),
+            [b'%', b'2', b'5', after @ ..] => (b'%', after),
+            _ => (byte, after),
+        };
+        decoded.push(byte);
+        rest = after;
+    }
+    decoded
 }
 
 /// A name in which bytes may be written as `%2A`.
@@ -271,5 +294,6 @@ mod tests {
         assert_eq!(base64(b"A?=="), None);
         assert_eq!(percent_decoded(b"user.a%3Db").as_deref(), Some(&b"user.a=b"[..]));
         assert_eq!(percent_decoded(b"user.a%3"), None);
+        assert_eq!(gnu_decoded(b"user.a%3Db%253D%C3%3"), b"user.a=b%3D%C3%3");
     }
 }

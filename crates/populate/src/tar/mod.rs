@@ -10,15 +10,17 @@
 //! | `names`   | the numbers of users and groups that the archive names                    |
 //! | `sparse`  | where a sparse member has data                                            |
 //! | `framing` | where headers and content lie in the archive                              |
+//! | `foreign` | what a file is that is no tar archive                                     |
 //!
 //! Owners are the numbers of the archive, never those that a name has on this machine. A slash in front of a name is left
-//! out, as GNU tar does, and `..` is refused. An archive may end without the two blocks of zeroes, but not within a
-//! member.
+//! out, as GNU tar does, and `..` is refused. An archive may end without the two blocks of zeroes and
+//! without what fills its last block, but not within a member.
 //!
 //! Format: POSIX.1-2024, `pax`; the GNU tar manual, "Basic Tar Format" and "Sparse Formats"; star(5) for `SCHILY.`
 //! records, libarchive's tar(5) for `LIBARCHIVE.` ones.
 
 mod acl;
+mod foreign;
 mod framing;
 mod header;
 mod member;

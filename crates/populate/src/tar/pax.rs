@@ -117,6 +117,9 @@ pub(super) fn decimal(text: &[u8], what: &str) -> Result<u64, SourceErrorKind> {
 pub(super) fn time(text: &[u8]) -> Result<Timestamp, SourceErrorKind> {
     let wrong = || no_number("time");
     let text = std::str::from_utf8(text).map_err(|_| wrong())?;
+    if text.contains('e') {
+        return small_time(text).ok_or_else(wrong);
+    }
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let is_negative = whole.starts_with('-');
     let seconds: i64 = whole.parse().map_err(|_| wrong())?;
@@ -130,6 +133,15 @@ pub(super) fn time(text: &[u8]) -> Result<Timestamp, SourceErrorKind> {
         return Ok(Timestamp { seconds, nanoseconds: 1_000_000_000 - nanoseconds });
     }
     Ok(Timestamp { seconds, nanoseconds })
+}
+
+/// A time close to 1970 as Python writes it: with an exponent.
+fn small_time(text: &str) -> Option<Timestamp> {
+    const NANOSECONDS: i64 = 1_000_000_000;
+    let seconds = text.parse::<f64>().ok().filter(|seconds| seconds.abs() < 1.0)?;
+    let nanoseconds = (seconds * NANOSECONDS as f64).floor() as i64;
+    let within = nanoseconds.rem_euclid(NANOSECONDS) as u32;
+    Some(Timestamp { seconds: nanoseconds.div_euclid(NANOSECONDS), nanoseconds: within })
 }
 
 #[cfg(test)]
@@ -171,6 +183,10 @@ mod tests {
             ("-1.25", at(-2, 750_000_000)),
             ("-0.25", at(-1, 750_000_000)),
             ("1.1234567899", at(1, 123_456_789)),
+            ("-9.999999717180685e-10", at(-1, 999_999_999)),
+            ("1.5e-05", at(0, 15_000)),
+            ("1e5", None),
+            ("-e", None),
             ("", None),
             ("1.x", None),
             ("9223372036854775808", None),

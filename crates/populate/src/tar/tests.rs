@@ -152,6 +152,9 @@ fn records_go_over_headers() {
                 ("SCHILY.xattr.user.note", "a\nb"),
                 ("LIBARCHIVE.xattr.user.note", "eA"),
                 ("LIBARCHIVE.xattr.user.other", "eA"),
+                ("SCHILY.xattr.user.both%C3%A9", "x"),
+                ("LIBARCHIVE.xattr.user.both%C3%A9", "eA"),
+                ("SCHILY.xattr.user.of%3Dgnu%C3", "x"),
                 ("SCHILY.acl.access", "user::rw-,user:lisa:r--,group::r--,mask::r--,other::---"),
             ],
         )
@@ -168,9 +171,12 @@ fn records_go_over_headers() {
     assert_eq!(metadata.accessed, Some(Timestamp { seconds: -2, nanoseconds: 500_000_000 }));
     let names: Vec<_> =
         metadata.xattrs.iter().map(|xattr| String::from_utf8_lossy(&xattr.name).into_owned()).collect();
-    assert_eq!(names, ["user.note", "user.other", "system.posix_acl_access"]);
-    assert_eq!(*metadata.xattrs[0].value, *b"a\nb");
-    assert_eq!(metadata.xattrs[2].value[16..20], 1000_u32.to_le_bytes());
+    assert_eq!(
+        names,
+        ["user.both\u{e9}", "user.note", "user.of=gnu%C3", "user.other", "system.posix_acl_access"]
+    );
+    assert_eq!(*metadata.xattrs[1].value, *b"a\nb");
+    assert_eq!(metadata.xattrs[4].value[16..20], 1000_u32.to_le_bytes());
     assert_eq!(all[1].0.metadata.uid, 77);
     assert!(matches!(&all[1].0.kind, EntryKind::Symlink(to) if to.len() == long.len() + 1));
 }
@@ -245,11 +251,13 @@ fn hostile_archives_are_refused_with_their_place() {
         (broken, "at byte 1024: a header's checksum does not fit its bytes"),
         (vec![b'x'; 2000], "it is no tar archive"),
         (vec![b'x'; 20], "it is no tar archive"),
+        (b"PK\x05\x06 and nothing in it".to_vec(), "it is a zip archive, which is not supported"),
+        ([&b"070701"[..], &[b'0'; 1000]].concat(), "it is a cpio archive, which is not supported"),
         (Vec::new(), "the archive is empty"),
         (whole[..100].to_vec(), "it is no tar archive"),
         (Builder::default().plain(b'0', "name", b"").end()[..700].to_vec(), "the archive is cut off"),
         (whole[..700].to_vec(), "test.tar: name at byte 0: the archive is cut off"),
-        (whole[..5512].to_vec(), "the archive is cut off"),
+        (whole[..5511].to_vec(), "the archive is cut off"),
         (Builder::default().member(b'0', "name", b"", huge).end(), "the archive is cut off"),
         (Builder::default().member(b'x', "name", b"", huge).end(), "extended headers have more than"),
         (plain(b'M', "name").end(), "another volume"),
@@ -266,6 +274,9 @@ fn hostile_archives_are_refused_with_their_place() {
         assert!(refused.contains(words), "{refused}\n{words}");
     }
     assert_eq!(read(&Builder::default().plain(b'0', "name", b"x").0).unwrap().len(), 1);
+    // What fills the last record may be missing.
+    assert_eq!(read(&whole[..5512]).unwrap()[0].1, [7; 5000]);
+    assert_eq!(read(&whole[..5513]).unwrap().len(), 1);
 }
 
 #[test]
