@@ -1,8 +1,8 @@
-//! A root tree of Debian, in a filesystem and on a disk that boots: by command, because it takes packages from Debian's archive
-//! and some minutes.
+//! A root tree, in a filesystem and on a disk that boots.
 //!
-//! `cargo test -p undercroft-cli --features oracle --test cli debian -- --ignored`; `UNDERCROFT_DEBIAN_TAR` names a tree that was
-//! made earlier.
+//! Each run takes a part of this machine's own tree. By command it is Debian's, which needs Debian's archive and some minutes, and
+//! then a disk of it is booted: `UNDERCROFT_DEBIAN=1 cargo test -p undercroft-cli --features oracle --test cli debian`, or
+//! `UNDERCROFT_DEBIAN_TAR=FILE` for a tree that mmdebstrap made earlier.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -25,26 +25,38 @@ const PACKAGES: &str = "bash,mount,e2fsprogs,xfsprogs,iputils-ping,libcap2-bin,u
 /// How long a boot may take, emulated and on a busy machine.
 const BOOT: Duration = Duration::from_secs(1500);
 
-/// A root tree, as mmdebstrap makes it.
-fn root_tar(dir: &Path) -> PathBuf {
+/// A root tree of Debian, as mmdebstrap makes it, if one is asked for.
+fn debian_tar(dir: &Path) -> Option<PathBuf> {
     if let Some(made) = std::env::var_os("UNDERCROFT_DEBIAN_TAR") {
-        return made.into();
+        return Some(made.into());
     }
+    std::env::var_os("UNDERCROFT_DEBIAN")?;
     let tar = dir.join("root.tar");
     tool(
         &format!("mmdebstrap --quiet --variant=essential --include={PACKAGES} bookworm {}", tar.display()),
         dir,
     );
-    tar
+    Some(tar)
+}
+
+/// A part of this machine's.
+fn own_tar(dir: &Path) -> PathBuf {
+    let all = "--xattrs --xattrs-include=* --numeric-owner";
+    tool(&format!("tar {all} -cf root.tar -C / --no-recursion . ./usr --recursion ./usr/sbin"), dir);
+    tool("cp /bin/true program", dir);
+    tool("setcap cap_net_raw+ep program", dir);
+    tool(&format!("tar {all} --format=posix -rf root.tar program"), dir);
+    dir.join("root.tar")
 }
 
 #[test]
-#[ignore = "needs Debian's archive, and minutes"]
-fn a_root_tree_of_debian_is_as_gnu_tar_unpacks_it() {
+fn a_root_tree_is_as_gnu_tar_unpacks_it() {
     let dir = own_directory();
-    let archive = root_tar(dir.path());
+    let debian = debian_tar(dir.path());
+    let least = if debian.is_some() { 5000 } else { 100 };
+    let archive = debian.unwrap_or_else(|| own_tar(dir.path()));
     let expected = through_tar(comparable(unpacked(&archive, 2048)));
-    assert!(expected.entries.len() > 5000, "{} entries", expected.entries.len());
+    assert!(expected.entries.len() > least, "{} entries", expected.entries.len());
     let has_capability = |xattrs: &std::collections::BTreeMap<Vec<u8>, Vec<u8>>| {
         xattrs.contains_key(&b"security.capability"[..])
     };
@@ -59,11 +71,11 @@ fn a_root_tree_of_debian_is_as_gnu_tar_unpacks_it() {
     }
 }
 
+/// Where no tree of Debian is asked for there is nothing to boot.
 #[test]
-#[ignore = "needs Debian's archive, and minutes"]
 fn a_disk_made_by_one_command_boots() {
     let dir = own_directory();
-    let archive = root_tar(dir.path());
+    let Some(archive) = debian_tar(dir.path()) else { return };
     for (kind, check) in [("ext4", "e2fsck -fn"), ("xfs", "xfs_repair -n")] {
         let making = format!(
             r#"
