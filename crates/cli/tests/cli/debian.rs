@@ -55,7 +55,8 @@ fn a_root_tree_is_as_gnu_tar_unpacks_it() {
     let debian = debian_tar(dir.path());
     let least = if debian.is_some() { 5000 } else { 100 };
     let archive = debian.unwrap_or_else(|| own_tar(dir.path()));
-    let expected = through_tar(comparable(unpacked(&archive, 2048)));
+    // With --acls GNU tar passes over lists that are kept as attributes, as mmdebstrap keeps them.
+    let expected = through_tar(comparable(unpacked(&archive, 2048, "--no-acls")));
     assert!(expected.entries.len() > least, "{} entries", expected.entries.len());
     let has_capability = |xattrs: &std::collections::BTreeMap<Vec<u8>, Vec<u8>>| {
         xattrs.contains_key(&b"security.capability"[..])
