@@ -90,6 +90,8 @@ const NEEDS: &[Need] = &[
     need("tar", ["tar"; 5]),
     need("bsdtar", ["libarchive-tools", "bsdtar", "libarchive", "libarchive-tools", "bsdtar"]),
     need("busybox", ["busybox"; 5]),
+    need("cpio", ["cpio"; 5]),
+    need("perl", ["perl"; 5]),
     need("umoci", ["umoci"; 5]),
     need("skopeo", ["skopeo"; 5]),
     need("git", ["git"; 5]),

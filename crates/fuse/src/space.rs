@@ -21,11 +21,12 @@ use undercroft_vfs::{Error, Result, StatFs};
 use crate::nodes::NodeId;
 use crate::server::Server;
 
-/// Without a deletion for so long none is expected by a request that fails then. The kernel's thread that forgets an inode may
-/// itself wait that long for a processor.
+/// A request fails when no inode was deleted for so long: the kernel's thread that forgets one may itself wait that long for a
+/// processor.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// The same for a request that only tells the free space.
-const PATIENCE_TO_TELL: Duration = Duration::from_millis(200);
+/// The same for a request that only tells the free space, and for requests beside one that waits: each occupies an event loop,
+/// of which others are to bring what is waited for.
+const PATIENCE_BESIDE: Duration = Duration::from_millis(200);
 /// The kernel tells of a close when the call has returned, perhaps after the request that follows it.
 const PATIENCE_FOR_CLOSE: Duration = Duration::from_millis(20);
 /// A request waits at most this long, whatever is deleted meanwhile: others may take the space.
@@ -55,6 +56,8 @@ pub(crate) struct Returning {
     told_at: AtomicU64,
     /// A request waits to tell it.
     telling: AtomicBool,
+    /// A request waits for space with all [`PATIENCE`].
+    waiting: AtomicBool,
 }
 
 impl Returning {
@@ -68,6 +71,7 @@ impl Returning {
             in_vain_at: AtomicU64::new(0),
             told_at: AtomicU64::new(0),
             telling: AtomicBool::new(false),
+            waiting: AtomicBool::new(false),
         }
     }
 
@@ -109,6 +113,21 @@ impl Returning {
     }
 }
 
+/// The one request that waits with all patience.
+struct Patient<'a>(&'a AtomicBool);
+
+impl<'a> Patient<'a> {
+    fn new(waiting: &'a AtomicBool) -> Option<Self> {
+        (!waiting.swap(true, Ordering::Acquire)).then_some(Self(waiting))
+    }
+}
+
+impl Drop for Patient<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
 /// See [`Returning::going`].
 pub(crate) struct Going<'a>(&'a Returning);
 
@@ -134,6 +153,8 @@ impl Server {
     fn when_space_comes<T>(&self, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
         let returning = self.nodes().returning();
         let began = Instant::now();
+        let patient = Patient::new(&returning.waiting);
+        let patience = if patient.is_some() { PATIENCE } else { PATIENCE_BESIDE };
         loop {
             let events = returning.events();
             if began.elapsed() > PATIENCE_MAX {
@@ -156,10 +177,15 @@ impl Server {
             if returning.gone() != gone {
                 continue;
             }
+            let left = PATIENCE_MAX.saturating_sub(began.elapsed());
             let comes = self.nodes().has_unlinked()
-                && returning.waiters.wait_timeout(PATIENCE, || returning.gone() != gone);
+                && returning.waiters.wait_timeout(patience.min(left), || returning.gone() != gone);
             // A large file may take longer.
             if !comes && returning.gone() == gone && !returning.is_any_going() {
+                if patient.is_none() && returning.waiting.load(Ordering::Relaxed) {
+                    // What is waited for in vain is for the other request to say.
+                    return Err(Error::NoSpace);
+                }
                 self.nodes().note_staying();
                 returning.in_vain_at.store(events, Ordering::Relaxed);
             }
@@ -188,7 +214,7 @@ impl Server {
             if !self.nodes().has_unlinked() || began.elapsed() > PATIENCE_MAX {
                 break;
             }
-            let comes = returning.waiters.wait_timeout(PATIENCE_TO_TELL, || returning.gone() != gone);
+            let comes = returning.waiters.wait_timeout(PATIENCE_BESIDE, || returning.gone() != gone);
             if !comes && !returning.is_any_going() {
                 self.nodes().note_staying();
                 break;

@@ -122,19 +122,22 @@ fn clause(typed: &str) -> Option<Vec<Change>> {
             _ => return None,
         };
         let end = rest[1..].find(['+', '-', '=']).map_or(rest.len(), |at| at + 1);
-        let (bits, mentioned) = permissions(&rest[1..end])?;
-        changes.push(Change { operator, users, masked, bits, mentioned: mentioned & users });
+        let operand = &rest[1..end];
         rest = &rest[end..];
+        if operand.starts_with(|first: char| first.is_ascii_digit()) {
+            // Behind users it is none, and nothing follows it.
+            let change = octal(operand).filter(|_| masked && rest.is_empty())?;
+            changes.push(Change { operator, mentioned: SET_ID, ..change });
+            continue;
+        }
+        let (bits, mentioned) = permissions(operand)?;
+        changes.push(Change { operator, users, masked, bits, mentioned: mentioned & users });
     }
     Some(changes)
 }
 
 /// The bits behind an operator, and the set-ID bits that they mention.
 fn permissions(typed: &str) -> Option<(Bits, u16)> {
-    if !typed.is_empty() && typed.bytes().all(|byte| byte.is_ascii_digit()) {
-        let bits = u16::from_str_radix(typed, 8).ok().filter(|bits| *bits <= ALL)?;
-        return Some((Bits::Plain { bits, execute_if_any: false }, SET_ID));
-    }
     match typed {
         "u" => return Some((Bits::Copy(6), 0)),
         "g" => return Some((Bits::Copy(3), 0)),
@@ -190,7 +193,10 @@ mod tests {
             "u+rw-x",
             "a-x+X",
             "u=",
-            "u+22",
+            "=775",
+            "+22",
+            "-22",
+            "+x=775",
             "+s",
             "=",
             "g=u,u=o",
@@ -208,7 +214,8 @@ mod tests {
                         .output()
                         .unwrap();
                     // `chmod -w` complains where the umask keeps bits that it names no user for, and does it.
-                    let _ = changed.status;
+                    let told = String::from_utf8_lossy(&changed.stderr);
+                    assert!(!told.contains("invalid mode"), "{told}");
                     let after = std::fs::metadata(path).unwrap().permissions().mode() & 0o7777;
                     let ours = u32::from(mode.apply(u16::try_from(before).unwrap(), is_directory));
                     assert_eq!(format!("{ours:o}"), format!("{after:o}"), "{typed} on {before:o} {path:?}");
@@ -219,8 +226,25 @@ mod tests {
 
     #[test]
     fn what_is_no_mode_is_refused() {
-        for wrong in ["", "8", "77777", "x", "u", "u+q", "z+x", "u+x,", ",", "+x,,", "rwxr-xr-x"] {
+        for wrong in [
+            "",
+            "8",
+            "77777",
+            "x",
+            "u",
+            "u+q",
+            "z+x",
+            "u+x,",
+            ",",
+            "+x,,",
+            "rwxr-xr-x",
+            "u+22",
+            "+22-x",
+            "=8",
+        ] {
             assert!(wrong.parse::<ModeChange>().is_err(), "{wrong}");
+            let chmod = Command::new("chmod").args(["--", wrong, "/dev/null"]).output().unwrap();
+            assert!(!chmod.status.success(), "{wrong}");
         }
     }
 }

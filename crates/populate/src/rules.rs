@@ -55,8 +55,21 @@ impl Rules {
     fn apply(&self, entry: &mut Entry) {
         let is_directory = entry.kind == EntryKind::Directory;
         self.change(&mut entry.metadata, is_directory, matches!(entry.kind, EntryKind::Symlink(_)));
-        if let Some((uid, gid)) = self.root_owner.filter(|_| entry.path.is_root()) {
-            (entry.metadata.uid, entry.metadata.gid) = (uid, gid);
+        if entry.path.is_root() {
+            self.own_root(&mut entry.metadata);
+        }
+    }
+
+    /// What the root gets if no source says anything of it.
+    pub(crate) fn of_root(&self, metadata: Metadata) -> Metadata {
+        let mut metadata = self.of_directory(metadata);
+        self.own_root(&mut metadata);
+        metadata
+    }
+
+    fn own_root(&self, metadata: &mut Metadata) {
+        if let Some((uid, gid)) = self.root_owner {
+            (metadata.uid, metadata.gid) = (uid, gid);
         }
     }
 

@@ -83,6 +83,19 @@ pub(crate) enum Made {
     Xfs(xfs::NewFilesystem),
 }
 
+impl Made {
+    /// How large it is.
+    fn size_bytes(&self) -> u64 {
+        match self {
+            Self::Ext(made) => {
+                let geometry = made.superblock.geometry();
+                geometry.blocks() * u64::from(geometry.block_bytes())
+            }
+            Self::Xfs(made) => made.superblock.geometry().data_bytes(),
+        }
+    }
+}
+
 /// What the file of an image was before it was made or made larger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Before {

@@ -1,8 +1,9 @@
 //! The file of a new image, which has another name until it is whole.
 //!
 //! It lies beside its place under a name with a dot in front, and only its owner may open it. What ends the command before it
-//! is whole leaves the place as it was; a signal leaves the unfinished file too. A file that it replaces hands its owner, group
-//! and permissions on; a file that came to the place meanwhile is not replaced.
+//! is whole leaves the place as it was; a signal leaves the unfinished file too. A file that it replaces hands the owner, group
+//! and permissions on that it has then. Only the file that was named to be replaced is replaced, and not another one that came
+//! to its place meanwhile.
 
 use std::ffi::OsString;
 use std::fs::{self, File, Permissions};
@@ -13,10 +14,11 @@ use rustix::fs::Mode;
 use rustix::process::umask;
 use tempfile::{Builder, NamedTempFile};
 
+use crate::exit::Kind;
 use crate::failure::Failure;
 use crate::text::names::safe;
 
-/// It goes with this, unless it was finished.
+/// The file is removed when this is dropped, unless it was finished.
 pub(crate) struct UnfinishedFile {
     file: NamedTempFile,
     place: PathBuf,
@@ -56,7 +58,12 @@ impl UnfinishedFile {
         let failed = |error: &std::io::Error| Failure::host(format!("cannot make {shown}"), error);
         match &replaced {
             Some(old) => {
-                for (what, error) in hand_over(file.as_file(), old) {
+                let now = fs::metadata(&place).unwrap_or_else(|_| old.clone());
+                if (now.dev(), now.ino()) != (old.dev(), old.ino()) {
+                    let what = format!("{shown} is another file now than the one to be replaced");
+                    return Err(Failure::new(Kind::Host, what));
+                }
+                for (what, error) in hand_over(file.as_file(), &now) {
                     eprintln!("undercroft: note: {shown} does not keep its {what}: {error}");
                 }
             }
@@ -78,8 +85,8 @@ pub(crate) fn directory_of(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Gives a new file the owner, group and permissions of the one that it replaces; what of it could not be given. No one
-/// gets permissions that the old file did not give.
+/// Gives a new file the owner, group and permissions of the one that it replaces; what of it could not be given. It gives no
+/// user permissions that the old file did not give.
 fn hand_over(file: &File, from: &fs::Metadata) -> Vec<(&'static str, std::io::Error)> {
     let mut failed = Vec::new();
     let mut mode = from.mode() & 0o7777;

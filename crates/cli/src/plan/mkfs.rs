@@ -297,7 +297,7 @@ mod tests {
     fn sizes_take_binary_units() {
         let sizes = ["4096", "1k", "3M", "10G", "2TiB"].map(|typed| size(typed).unwrap());
         assert_eq!(sizes, [4096, 1024, 3 << 20, 10 << 30, 2 << 40]);
-        for wrong in ["", "G", "10X", "-1", "+1G", "1.5G", "99999999P"] {
+        for wrong in ["", "G", "10X", "-1", "+1G", "10KB", "10b", "1.5G", "99999999P"] {
             assert!(size(wrong).is_err(), "{wrong}");
         }
     }

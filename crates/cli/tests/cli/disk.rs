@@ -576,7 +576,7 @@ fn sources_may_be_compressed_and_do_not_have_the_disk_in_them() {
     within(dir.path(), "disk resize own.img 300M").succeeded();
     within(dir.path(), "disk add own.img more=ext4:100M:.").succeeded();
     for part in ["root", "more"] {
-        let names = within(dir.path(), &format!("ls own.img?part={part} /")).text();
+        let names = within(dir.path(), &format!("ls -a own.img?part={part} /")).text();
         assert!(names.contains("packed.img") && !names.contains("own.img"), "{names}");
     }
 }

@@ -142,6 +142,11 @@ fn the_same_command_again_makes_the_same_image() {
     fs::write(dir.path().join("tree/more"), vec![1; 1 << 20]).unwrap();
     make();
     tool("e2fsck -fn image", dir.path());
+    // That an image becomes smaller is said.
+    undercroft(["mkfs", "ext4", path, "-q", "-F", "--size", "1G"]).succeeded();
+    let again = undercroft(["mkfs", "ext4", path, "-q", "-F", "--from", &from]);
+    assert!(again.stderr.contains("was 1 GiB large"), "{}", again.stderr);
+    assert!(fs::metadata(&image).unwrap().len() < 100 << 20);
     // A file that holds nothing has its size from its user.
     let blank = fs::File::create(&image).unwrap();
     blank.set_len(64 << 20).unwrap();
@@ -171,5 +176,15 @@ fn the_root_has_the_owner_that_is_asked_for() {
     let path = dir.path().join("image").to_str().unwrap().to_owned();
     undercroft(["mkfs", "ext4", &path, "-q", "-d", &from, "-E", "root_owner=5:6"]).succeeded();
     let stat = undercroft(["stat", "--json", &path, "/"]).json();
+    assert_eq!((&stat["uid"], &stat["gid"]), (&5.into(), &6.into()), "{stat}");
+    // No member of this archive is the root.
+    let archive = dir.path().join("members.tar");
+    let made = Command::new("tar").args(["-C", &from, "-cf"]).arg(&archive).arg("a/b/file").status().unwrap();
+    assert!(made.success());
+    let other = dir.path().join("other").to_str().unwrap().to_owned();
+    let archive = archive.to_str().unwrap();
+    undercroft(["mkfs", "ext4", &other, "-q", "-d", archive, "--owner", "0:0", "-E", "root_owner=5:6"])
+        .succeeded();
+    let stat = undercroft(["stat", "--json", &other, "/"]).json();
     assert_eq!((&stat["uid"], &stat["gid"]), (&5.into(), &6.into()), "{stat}");
 }

@@ -177,17 +177,16 @@ pub struct DiskDefinition {
 /// That it is none, in words.
 pub fn parse_size(typed: &str) -> Result<u64, String> {
     let digits = typed.trim_end_matches(|c: char| !c.is_ascii_digit());
-    let shift = match typed[digits.len()..].to_ascii_lowercase().trim_end_matches("ib").trim_end_matches('b')
-    {
+    let shift = match typed[digits.len()..].to_ascii_lowercase().as_str() {
         "" => Some(0),
-        "k" => Some(10),
-        "m" => Some(20),
-        "g" => Some(30),
-        "t" => Some(40),
-        "p" => Some(50),
+        "k" | "kib" => Some(10),
+        "m" | "mib" => Some(20),
+        "g" | "gib" => Some(30),
+        "t" | "tib" => Some(40),
+        "p" | "pib" => Some(50),
         _ => None,
     };
-    // A sign would mean more or less than there is.
+    // Rust's parser takes a plus sign, which means a change elsewhere.
     let is_absolute = digits.starts_with(|first: char| first.is_ascii_digit());
     let bytes = shift.and_then(|shift| digits.parse::<u64>().ok()?.checked_mul(1 << shift));
     bytes
@@ -201,9 +200,9 @@ mod tests {
 
     #[test]
     fn sizes_are_read() {
-        let sizes = ["4096", "1k", "3M", "10G", "2TiB", "7MB"].map(|typed| parse_size(typed).unwrap());
+        let sizes = ["4096", "1k", "3M", "10G", "2TiB", "7Mib"].map(|typed| parse_size(typed).unwrap());
         assert_eq!(sizes, [4096, 1024, 3 << 20, 10 << 30, 2 << 40, 7 << 20]);
-        for wrong in ["", "G", "10X", "-1", "1.5G", "99999999P"] {
+        for wrong in ["", "G", "10X", "-1", "+1", "1.5G", "99999999P", "7MB", "10b", "1Gibib"] {
             assert!(parse_size(wrong).is_err(), "{wrong}");
         }
         assert_eq!(SizeDefinition::parse("rest").unwrap(), SizeDefinition::default());

@@ -127,7 +127,11 @@ pub(super) fn time(text: &[u8]) -> Result<Timestamp, SourceErrorKind> {
         return Err(wrong());
     }
     let digits = fraction.bytes().chain(std::iter::repeat(b'0')).take(9);
-    let nanoseconds = digits.fold(0, |value, digit| value * 10 + u32::from(digit - b'0'));
+    let mut nanoseconds = digits.fold(0, |value, digit| value * 10 + u32::from(digit - b'0'));
+    // What is cut off makes a time earlier.
+    if is_negative && fraction.bytes().skip(9).any(|digit| digit != b'0') {
+        nanoseconds += 1;
+    }
     if is_negative && nanoseconds > 0 {
         let seconds = seconds.checked_sub(1).ok_or_else(wrong)?;
         return Ok(Timestamp { seconds, nanoseconds: 1_000_000_000 - nanoseconds });
@@ -183,6 +187,9 @@ mod tests {
             ("-1.25", at(-2, 750_000_000)),
             ("-0.25", at(-1, 750_000_000)),
             ("1.1234567899", at(1, 123_456_789)),
+            ("-1.1234567890", at(-2, 876_543_211)),
+            ("-1.12345678901", at(-2, 876_543_210)),
+            ("-1.9999999999", at(-2, 0)),
             ("-9.999999717180685e-10", at(-1, 999_999_999)),
             ("1.5e-05", at(0, 15_000)),
             ("1e5", None),

@@ -155,7 +155,7 @@ impl Writer {
             return Ok(());
         };
         let own = base.ownership();
-        let metadata = rules.of_directory(Metadata {
+        let metadata = rules.of_root(Metadata {
             uid: own.uid,
             gid: own.gid,
             permissions: own.permissions,

@@ -42,7 +42,7 @@ impl NewImage {
             // It must not be in use.
             image::open_to_overwrite(&ImageSpec::plain(place.clone()))?.close()?;
         }
-        Self::beside(place, size_bytes, format)
+        Self::beside(place, size_bytes, format, replace)
     }
 
     /// Makes an image that takes the place of one that this process has open.
@@ -52,12 +52,17 @@ impl NewImage {
         format: Option<ImageFormat>,
     ) -> Result<Self, Failure> {
         let place = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-        Self::beside(place, size_bytes, format)
+        Self::beside(place, size_bytes, format, true)
     }
 
-    fn beside(place: PathBuf, size_bytes: u64, format: Option<ImageFormat>) -> Result<Self, Failure> {
+    fn beside(
+        place: PathBuf,
+        size_bytes: u64,
+        format: Option<ImageFormat>,
+        replace: bool,
+    ) -> Result<Self, Failure> {
         let format = new_file::format_of(&place, format)?;
-        let replaced = fs::metadata(&place).ok();
+        let replaced = replace.then(|| fs::metadata(&place).ok()).flatten();
         let new = Self(UnfinishedFile::beside(place, replaced)?);
         new_file::fill(&new.spec(), size_bytes, format)?;
         Ok(new)

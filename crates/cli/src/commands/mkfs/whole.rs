@@ -22,6 +22,7 @@ use crate::failure::Failure;
 use crate::image::unfinished::{UnfinishedFile, directory_of};
 use crate::image::{self, ToOverwrite, new_file};
 use crate::plan::{FillPlan, Free, ImageSpec, MkfsPlan};
+use crate::text::human;
 
 /// Makes the filesystem and fills it.
 pub(crate) fn make_and_fill(plan: &MkfsPlan, fill: &FillPlan) -> Result<(Made, Contents), Failure> {
@@ -40,7 +41,7 @@ pub(crate) fn make_and_fill(plan: &MkfsPlan, fill: &FillPlan) -> Result<(Made, C
     }
     let replaced = found.map(|found| Replaced::open(plan, found)).transpose()?;
     let before = replaced.as_ref().and_then(|replaced| replaced.content);
-    let before_bytes = before.and_then(|before| before.size_bytes);
+    let before_bytes = before.filter(|before| !before.is_used).map(|before| before.size_bytes);
     let size_bytes = plan.size_bytes.or(before_bytes.filter(|_| !fill.auto_size));
     let format = match before {
         Some(before) => before.format,
@@ -56,7 +57,19 @@ pub(crate) fn make_and_fill(plan: &MkfsPlan, fill: &FillPlan) -> Result<(Made, C
     let mut filling = Filling::open(fill, not_these, directory.to_owned())?;
     let new = NewImage { spec: ImageSpec::plain(file.path().to_owned()), format };
     let made = match (size_bytes, rehearsal) {
-        (None, Some(rehearsal)) => smallest(plan, fill, &mut filling, &new, &rehearsal)?,
+        (None, Some(rehearsal)) => {
+            let made = smallest(plan, fill, &mut filling, &new, &rehearsal)?;
+            if let Some(before) = before
+                && !fill.auto_size
+                && made.0.size_bytes() < before.size_bytes
+            {
+                eprintln!(
+                    "undercroft: note: {shown} was {} large, and has the size now that its files need; `--size` says another",
+                    human::size(before.size_bytes)
+                );
+            }
+            made
+        }
         (size, _) => new.fill(plan, &mut filling, size.unwrap_or_default())?,
     };
     file.finish()?;
@@ -135,8 +148,9 @@ struct Replaced {
 #[derive(Clone, Copy)]
 struct Before {
     format: ImageFormat,
-    /// Its size, which a new filesystem keeps, unless something was in it: then that had the size which it needed.
-    size_bytes: Option<u64>,
+    size_bytes: u64,
+    /// Something is known to be in it. A new filesystem gets the size that it needs then, and else that of the image.
+    is_used: bool,
 }
 
 impl Replaced {
@@ -150,8 +164,8 @@ impl Replaced {
         let format = format_there(plan, found.len() == size)?;
         refuse_present(plan, &target)?;
         let held = probe::probe(&*target.device).map_err(|error| Failure::of(Kind::Io, &error))?;
-        let size_bytes = held.is_none().then_some(size);
-        Ok(Self { found, target, content: Some(Before { format, size_bytes }) })
+        let before = Before { format, size_bytes: size, is_used: held.is_some() };
+        Ok(Self { found, target, content: Some(before) })
     }
 }
 

@@ -54,14 +54,15 @@ fn layers_of_umoci_are_as_it_unpacks_them() {
     let layout = archives.path("layout");
     layers(&archives, &layout);
     let layout = format!("oci:{}:first", layout.display());
-    let (docker, oci) = (archives.path("docker.tar"), archives.path("oci.tar"));
-    let (docker, oci) =
-        (format!("docker-archive:{}:box:first", docker.display()), format!("oci-archive:{}", oci.display()));
-    for to in [&docker, &oci] {
-        tool(&format!("skopeo --insecure-policy copy -q {layout} {to}"), Path::new("/"));
+    let to = |how: &str, name: &str, tag: &str| format!("{how}:{}{tag}", archives.path(name).display());
+    let docker = to("docker-archive", "docker.tar", ":box:first");
+    let (oci, zstd) = (to("oci-archive", "oci.tar", ""), to("oci", "zstd", ":first"));
+    for (to, options) in [(&docker, ""), (&oci, ""), (&zstd, "--dest-compress-format zstd ")] {
+        tool(&format!("skopeo --insecure-policy copy -q {options}{layout} {to}"), Path::new("/"));
     }
     are_the_same_bytes(archives.dir.path(), &layout);
-    for (name, source) in [("layout", layout), ("docker-archive", docker), ("oci-archive", oci)] {
+    let sources = [("layout", layout), ("docker-archive", docker), ("oci-archive", oci), ("zstd", zstd)];
+    for (name, source) in sources {
         let place = "unpacked/rootfs".into();
         archives.made.push(Made { name: name.into(), sources: vec![source], place });
     }

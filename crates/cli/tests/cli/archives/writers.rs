@@ -41,8 +41,8 @@ fn what_is_no_tar_archive_is_refused_by_its_name() {
         ("xar", "a xar archive"),
     ] {
         let path = archives.path(format);
-        let made = format!("bsdtar --format={format} -cf {} of-1", path.display());
-        tool(&made, &archives.tree().join("plain"));
+        let command = format!("bsdtar --format={format} -cf {} of-1", path.display());
+        tool(&command, &archives.tree().join("plain"));
         let from = path.to_str().unwrap();
         let refused = undercroft(["mkfs", "ext4", image.to_str().unwrap(), "--from", from]).failed(4);
         assert!(refused.contains(from) && refused.contains(name), "{format}: {refused}");
@@ -76,9 +76,23 @@ fn archives_of_python_are_as_gnu_tar_unpacks_them() {
 }
 
 #[test]
-fn archives_of_busybox_and_git_are_as_gnu_tar_unpacks_them() {
+fn archives_of_busybox_cpio_perl_and_git_are_as_gnu_tar_unpacks_them() {
     let mut archives = Archives::of_tree();
     archives.by("busybox", "busybox tar -cf {} .");
+    for (name, line) in [
+        ("cpio-tar", "find plain -print0 | cpio -0 --quiet -o -H tar"),
+        ("cpio-ustar", "find plain nodes split -print0 | cpio -0 --quiet -o -H ustar"),
+        (
+            "perl",
+            r#"find plain -print0 | perl -MArchive::Tar -0 -ne 'chomp; push @f, $_;
+            END { my $t = Archive::Tar->new; $t->add_files(@f); $t->write(\*STDOUT) }'"#,
+        ),
+    ] {
+        let path = archives.path(name);
+        let line = format!("{line} > {}", path.display());
+        run(Command::new("sh").args(["-c", &line]).current_dir(archives.tree())).succeeded();
+        archives.unpack(name, &[path]);
+    }
     let git = |words: &str| {
         let identity = ["user.name=Test", "user.email=test@localhost", "init.defaultBranch=main"];
         let mut git = Command::new("git");

@@ -117,7 +117,7 @@ mod tests {
         fs.close().unwrap();
     }
 
-    /// A size says anything; who looks for data must not read up to it.
+    /// A search for data must not take all that a damaged size promises for data.
     #[test]
     fn behind_what_an_inode_holds_there_is_a_hole() {
         let image = Mke2fs::new("ext4", 8).inode_bytes(256).features("inline_data").make().unwrap();
