@@ -16,6 +16,9 @@ use crate::{
 /// How much of a stream is looked at to see whether it may be an image.
 const FIRST_BYTES: u64 = 256 << 10;
 
+/// What is said of a source without a byte: what makes the archive has failed, as a rule.
+const EMPTY: &str = "the archive is empty";
+
 /// How sources are opened.
 #[derive(Clone)]
 pub struct OpenSource {
@@ -113,6 +116,9 @@ fn on_stream(
         stream = decompressed(stream, how.most_bytes).map_err(fail)?;
         let mut first = Vec::new();
         (&mut stream).take(FIRST_BYTES).read_to_end(&mut first).map_err(fail)?;
+        if first.is_empty() {
+            return Err(SourceError::new(shown, SourceErrorKind::Malformed(EMPTY.into())));
+        }
         let begin = once(Box::new(Plain(Box::new(Cursor::new(first.clone())))));
         // What is cut off says nothing yet.
         let is_plain =
@@ -157,6 +163,9 @@ fn archive(
 fn plain(open: OpenArchive, most_bytes: u64) -> io::Result<(OpenArchive, bool)> {
     let mut first = Vec::new();
     open()?.take(16).read_to_end(&mut first)?;
+    if first.is_empty() {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, EMPTY));
+    }
     if Compression::recognised(&first).is_none() {
         // It may be compressed with something that is known by name only.
         decompressed(Box::new(open()?), most_bytes)?;

@@ -73,7 +73,7 @@ pub(crate) fn run(spec: &ImageSpec, size: NewSize, format: Format) -> Result<(),
         NewSize::WholeDevice => grow::run(spec, None, format),
         NewSize::Bytes(bytes) => {
             let now = size_now(spec)?;
-            match bytes.cmp(&now.bytes) {
+            match (bytes - bytes % now.unit_bytes).cmp(&now.bytes) {
                 Ordering::Less => shrink(spec, Some(bytes), format),
                 Ordering::Equal if now.can_shrink => finish_shrinking(spec, bytes, format),
                 _ => grow::run(spec, Some(bytes), format),
@@ -86,24 +86,31 @@ pub(crate) fn run(spec: &ImageSpec, size: NewSize, format: Format) -> Result<(),
 
 /// How large a filesystem is.
 struct SizeNow {
-    /// Rounded down to whole blocks of any size that it may have.
     bytes: u64,
+    /// A filesystem is so many of these.
+    unit_bytes: u64,
     can_shrink: bool,
 }
 
 fn size_now(spec: &ImageSpec) -> Result<SizeNow, Failure> {
     Ok(match &image::open(spec)?.filesystem {
         Filesystem::Ext4(ext4) => {
-            SizeNow { bytes: ext4.superblock().geometry().size_bytes(), can_shrink: true }
+            let geometry = ext4.superblock().geometry();
+            SizeNow {
+                bytes: geometry.size_bytes(),
+                unit_bytes: geometry.block_bytes().into(),
+                can_shrink: true,
+            }
         }
         Filesystem::Xfs(xfs) => {
-            SizeNow { bytes: xfs.superblock().geometry().data_bytes(), can_shrink: false }
+            SizeNow { bytes: xfs.superblock().geometry().data_bytes(), unit_bytes: 1, can_shrink: false }
         }
     })
 }
 
 /// Does what is left to do where the filesystem has become smaller and the command was stopped then: the file is cut, when
-/// the journal does not say any more that the filesystem is larger.
+/// the journal does not say any more that the filesystem is larger. Where the rest of the file has no copy of the superblock,
+/// nothing tells that it was the filesystem's, and it stays.
 fn finish_shrinking(spec: &ImageSpec, size_bytes: u64, format: Format) -> Result<(), Failure> {
     grow::grow_unmounted(spec, Some(size_bytes), &mut |_, _| ())?;
     let located = image::locate(spec)?;
@@ -116,9 +123,36 @@ fn finish_shrinking(spec: &ImageSpec, size_bytes: u64, format: Format) -> Result
         inodes: (geometry.inodes(), geometry.inodes()),
     };
     let (device, is_partition) = (std::sync::Arc::clone(&located.device), located.partition.is_some());
+    let was_larger = has_copy_behind(&superblock, &device);
     located.close()?;
-    let report = ShrinkReport::of(&same, cut(spec, &device, &same, is_partition)?);
+    let not_cut = if device.size_bytes() <= geometry.size_bytes() {
+        None
+    } else if was_larger {
+        cut(spec, &device, &same, is_partition)?
+    } else {
+        Some("what lies behind the filesystem stays")
+    };
+    let report = ShrinkReport::of(&same, not_cut);
     report.tell(spec, "has that size already", format)
+}
+
+/// Whether a copy of the superblock lies behind the end of the filesystem, where one lay when it was larger.
+fn has_copy_behind(superblock: &Superblock, device: &Device) -> bool {
+    let geometry = superblock.geometry();
+    let start = |group: u64| {
+        let block = group.checked_mul(geometry.blocks_per_group().into())?;
+        (block + u64::from(geometry.first_data_block())).checked_mul(geometry.block_bytes().into())
+    };
+    let powers = |base: u64| std::iter::successors(Some(base), move |power| power.checked_mul(base));
+    let starts = [3, 5, 7].into_iter().flat_map(|base| {
+        powers(base).map_while(start).take_while(|&at| at < device.size_bytes()).collect::<Vec<_>>()
+    });
+    starts.chain(start(1)).filter(|&at| at >= geometry.size_bytes()).any(|at| {
+        let mut bytes = [0; 1024];
+        device.read_at(at, &mut bytes).is_ok()
+            && bytes[56..58] == [0x53, 0xef]
+            && bytes[104..120] == *superblock.uuid().as_bytes()
+    })
 }
 
 fn options() -> OpenOptions {

@@ -94,6 +94,7 @@ fn check(spec: &ImageSpec, plan: &TunePlan, shown: &str) -> Result<(), Failure> 
                 .as_ref()
                 .map_or_else(|| Ok(()), |tuning: &Tuning| undercroft_ext4::check_tuning(&superblock, tuning));
             named.and(tuned).map_err(|error| failure(shown, &error))?;
+            refuse_uuid_without_checksums(plan)?;
         }
         FilesystemKind::Xfs if plan.tuning.is_some() => {
             let what = format!("{shown} is XFS, of which the label (-L) and the UUID (-U) can be changed");
@@ -105,6 +106,16 @@ fn check(spec: &ImageSpec, plan: &TunePlan, shown: &str) -> Result<(), Failure> 
         }
     }
     located.close()
+}
+
+/// Descriptors have checksums that begin with the UUID when those of all metadata are switched off.
+fn refuse_uuid_without_checksums(plan: &TunePlan) -> Result<(), Failure> {
+    let features = plan.tuning.as_ref().map_or("", |tuning| &tuning.features);
+    if plan.uuid.is_some() && features.split(',').any(|name| name.trim() == "^metadata_csum") {
+        return Err(Failure::new(Kind::Usage, "the UUID cannot change after metadata_csum is switched off")
+            .advise("change it first, with a `tune -U` of its own"));
+    }
+    Ok(())
 }
 
 fn failure(shown: &str, error: &Error) -> Failure {

@@ -575,6 +575,10 @@ fn sources_may_be_compressed_and_do_not_have_the_disk_in_them() {
     within(dir.path(), "disk create own.img root=ext4:100M:. -q").succeeded();
     within(dir.path(), "disk resize own.img 300M").succeeded();
     within(dir.path(), "disk add own.img more=ext4:100M:.").succeeded();
+    let refused = within(dir.path(), "disk create piped.img root=ext4::-").failed(2);
+    assert!(refused.contains("can be read only once"), "{refused}");
+    let refused = within(dir.path(), "disk create empty.img root=ext4:100M:/dev/null").failed(5);
+    assert!(refused.contains("the archive is empty"), "{refused}");
     for part in ["root", "more"] {
         let names = within(dir.path(), &format!("ls -a own.img?part={part} /")).text();
         assert!(names.contains("packed.img") && !names.contains("own.img"), "{names}");

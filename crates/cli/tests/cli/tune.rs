@@ -1,6 +1,7 @@
 //! `tune`: in tune2fs's words, and what is refused stays as it was.
 
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use crate::support::{tool, undercroft};
@@ -78,4 +79,41 @@ fn what_cannot_be_tuned_is_refused_and_stays_as_it_is() {
     undercroft(["tune", path, "-L", "data"]).succeeded();
     assert_eq!(undercroft(["label", path]).text(), "data\n");
     tool(&format!("xfs_repair -n {path}"), dir.path());
+}
+
+/// Copies that a crash left on the other side of a switch are written again by the same command.
+#[test]
+fn checksums_that_are_switched_already_get_their_copies() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("a.img");
+    let path = image.to_str().unwrap();
+    undercroft(["mkfs", "ext4", path, "--size", "200M", "-b", "4096"]).succeeded();
+    let refused = undercroft(["tune", path, "-O", "^metadata_csum", "-U", "random"]).failed(2);
+    assert!(refused.contains("change it first"), "{refused}");
+    // The copy in group 1: its superblock and descriptors.
+    let copy = || fs::read(&image).unwrap()[32768 * 4096..][..2 * 4096].to_vec();
+    let before = copy();
+    undercroft(["tune", path, "-O", "^metadata_csum"]).succeeded();
+    let switched = copy();
+    assert!(before != switched);
+    let file = fs::File::options().write(true).open(&image).unwrap();
+    file.write_all_at(&before, 32768 * 4096).unwrap();
+    drop(file);
+    undercroft(["tune", path, "-O", "^metadata_csum"]).succeeded();
+    assert!(copy()[4096..] == switched[4096..], "descriptors");
+    tool(&format!("e2fsck -fn {path}"), dir.path());
+}
+
+/// What lies behind a filesystem, and was never its own, stays.
+#[test]
+fn the_size_that_it_has_cuts_nothing_but_what_was_the_filesystem() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("a.img");
+    make(&image, "ext4", "16M");
+    let path = image.to_str().unwrap();
+    let file = fs::File::options().write(true).open(&image).unwrap();
+    file.write_all_at(b"a signature", 16 << 20).unwrap();
+    undercroft(["resize", path, "16M"]).succeeded();
+    assert_eq!(fs::metadata(&image).unwrap().len(), (16 << 20) + 11);
+    tool(&format!("e2fsck -fn {path}"), dir.path());
 }

@@ -27,6 +27,7 @@
 //!
 //! Paths are relative to the file's directory.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -158,8 +159,10 @@ impl Partition {
             Some(Sources::One(path)) => vec![path],
             Some(Sources::Several(paths)) => paths,
         };
-        defined.sources =
-            sources.into_iter().map(|path| SourceDefinition { from: dir.join(path), to: None }).collect();
+        defined.sources = sources
+            .into_iter()
+            .map(|typed| SourceDefinition { from: beside(dir, &typed), to: None })
+            .collect();
         for attribute in &self.attributes {
             match attribute.as_str() {
                 "grow-file-system" => defined.attributes |= GROW_FILE_SYSTEM,
@@ -177,6 +180,20 @@ impl Partition {
         }
         Ok(defined)
     }
+}
+
+/// What a source's name may begin with, which says what it is.
+const KINDS_OF_SOURCES: [&str; 5] = ["dir", "tar", "oci", "oci-archive", "docker-archive"];
+
+/// A source beside the definition: its path, behind what says what it is.
+fn beside(dir: &Path, typed: &Path) -> PathBuf {
+    let (kind, path) = match typed.to_str().and_then(|typed| typed.split_once(':')) {
+        Some((kind, path)) if KINDS_OF_SOURCES.contains(&kind) => (kind, path),
+        _ => return dir.join(typed),
+    };
+    let mut beside = OsString::from(format!("{kind}:"));
+    beside.push(dir.join(path));
+    beside.into()
 }
 
 #[cfg(test)]
@@ -201,7 +218,7 @@ mod tests {
             min-size = "1G"
             weight = 500
             attributes = ["read-only", "legacy-boot"]
-            source = ["/base.tar", "overlay"]
+            source = ["/base.tar", "overlay", "oci:layout:tag"]
             directories = ["/var"]
             [[partition]]
             blocks = "firmware.img"
@@ -213,7 +230,8 @@ mod tests {
         assert_eq!((esp.format, esp.size), (Some(ContentFormat::Vfat), SizeDefinition::fixed(100 << 20)));
         assert_eq!(esp.sources, [SourceDefinition { from: "dir/boot".into(), to: None }]);
         assert_eq!((root.size.min_bytes, root.size.max_bytes, root.size.weight), (Some(1 << 30), None, 500));
-        assert_eq!(root.sources[0].from, Path::new("/base.tar"));
+        let sources: Vec<_> = root.sources.iter().map(|source| source.from.to_str().unwrap()).collect();
+        assert_eq!(sources, ["/base.tar", "dir/overlay", "oci:dir/layout:tag"]);
         assert_eq!((root.attributes, root.bootable), (READ_ONLY, true));
         assert_eq!((&firmware.blocks, firmware.number), (&Some("dir/firmware.img".into()), Some(9)));
         assert!(firmware.size.minimal);

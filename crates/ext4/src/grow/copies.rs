@@ -56,9 +56,10 @@ fn write_from(volume: &Volume, first_new: u32, first_changed: u32) -> Result<()>
     for group in backups(geometry) {
         let at = geometry.group_start(group).0;
         let is_new = group.0 >= first_new;
-        device.write_at(at * block_bytes, superblock_copy(volume, new, group)?.as_bytes())?;
+        let superblock = superblock_copy(volume, new, group)?;
         // A group whose descriptor lies in a meta group has no others behind its superblock.
         if group.0 / geometry.descriptors_per_block() >= geometry.first_meta_group() {
+            device.write_at(at * block_bytes, superblock.as_bytes())?;
             continue;
         }
         for index in (if is_new { 0 } else { first_changed })..in_front {
@@ -69,6 +70,8 @@ fn write_from(volume: &Volume, first_new: u32, first_changed: u32) -> Result<()>
             let first = at + 1 + u64::from(in_front);
             device.write_zeroes(first * block_bytes, reserved * block_bytes)?;
         }
+        // Last, so that it tells that the others are there.
+        device.write_at(at * block_bytes, superblock.as_bytes())?;
     }
     for index in first_changed.max(in_front)..geometry.descriptor_blocks() {
         let first = index * geometry.descriptors_per_block();

@@ -27,7 +27,7 @@ use undercroft_block::Device;
 use undercroft_vfs::{Error, FileType, Result};
 
 use super::features::Switches;
-use super::refuse;
+use super::{Tuning, refuse};
 use crate::check::refuse_damage;
 use crate::checksum::crc32c;
 use crate::dir::{self, IndexBlock};
@@ -47,6 +47,8 @@ use crate::{map, orphan, xattr};
 
 /// Why all changes end if some of these have been made.
 const HALF_DONE: &str = "switching the checksums of metadata failed half way";
+/// Blocks of a journal that fast commits have, unless its superblock says otherwise.
+const FAST_COMMIT_BLOCKS: u64 = 256;
 /// Blocks of one transaction of those that change before the switch.
 const BATCH: u32 = 256;
 /// Blocks of inode tables that are read together.
@@ -114,10 +116,20 @@ fn has_blocks_of_entries(inode: &Inode) -> bool {
 ///
 /// # Errors
 /// [`Unsupported`](Error::Unsupported) saying why; [`NoSpace`](Error::NoSpace); corruption: a check finds damage; I/O failure.
-pub(super) fn check(device: &Device, options: OpenOptions, features: &str) -> Result<()> {
+pub(super) fn check(
+    device: &Device,
+    options: OpenOptions,
+    found: &Superblock,
+    tuning: &Tuning,
+) -> Result<()> {
+    // What is in the journal may say otherwise.
+    let is_recovered = !found.features().incompat.contains(Incompat::RECOVER);
+    if is_recovered && Switches::decide(found, &tuning.features)?.checksums().is_none() {
+        return Ok(());
+    }
     let recovered = || Probed::probe(Arc::clone(device), options)?.recover_in_memory();
     let Ready { volume, .. } = recovered()?;
-    let switches = Switches::decide(volume.superblock(), features)?;
+    let switches = Switches::decide(volume.superblock(), &tuning.features)?;
     if switches.checksums().is_none() {
         return Ok(());
     }
@@ -129,21 +141,39 @@ pub(super) fn check(device: &Device, options: OpenOptions, features: &str) -> Re
         return refuse("the filesystem has errors: run e2fsck -f before its checksums are switched");
     }
     let adds_journal = switches.on.compat.contains(Compat::HAS_JOURNAL);
-    let needs = Needs::of(&volume, has_journal(superblock) || adds_journal)?;
+    let mut needs = Needs::of(&volume, has_journal(superblock) || adds_journal)?;
+    // Of what is added before, with nodes of their maps.
+    let mut added = 0;
+    if switches.on.compat.contains(Compat::ORPHAN_FILE) {
+        let blocks = u64::from(super::orphan_file::blocks(&volume));
+        (needs.at_once, added) = (needs.at_once + blocks, added + blocks + blocks / 32 + 4);
+    }
     if let Some(number) = superblock.journal_inode() {
         let inode = Inode::read(&volume, number)?;
-        let blocks = inode.size_bytes >> superblock.geometry().block_bits();
-        refuse_too_many(needs.at_once, blocks / 2)?;
+        let fast_commits =
+            if superblock.features().compat.contains(Compat::FAST_COMMIT) { FAST_COMMIT_BLOCKS } else { 0 };
+        let blocks = (inode.size_bytes >> superblock.geometry().block_bits()).saturating_sub(fast_commits);
+        refuse_too_many(needs.at_once, room_of(blocks))?;
+    } else if adds_journal {
+        let blocks = super::journal::blocks_to_add(superblock, tuning.journal_bytes)?;
+        refuse_too_many(needs.at_once, room_of(blocks))?;
+        added += blocks + blocks / 32 + 4;
     }
     let mut free = 0;
     for group in (0..superblock.geometry().groups()).map(Group) {
         free += u64::from(GroupDescriptor::read(&volume, group)?.free_clusters);
     }
-    if needs.more > free { Err(Error::NoSpace) } else { Ok(()) }
+    if needs.more + added > free { Err(Error::NoSpace) } else { Ok(()) }
 }
 
 fn has_journal(superblock: &Superblock) -> bool {
     superblock.features().compat.contains(Compat::HAS_JOURNAL)
+}
+
+/// Blocks that one transaction changes at most, in a journal of so many: of its room for two usual ones, as the transactions have
+/// it, which leave its superblock and one block free.
+const fn room_of(journal_blocks: u64) -> u64 {
+    journal_blocks.saturating_sub(2) / 4 * 2
 }
 
 fn refuse_too_many(blocks: u64, room: u64) -> Result<()> {
@@ -178,6 +208,21 @@ pub(super) fn switch(volume: &Arc<Mounted>, found: &Superblock, switches: &Switc
     }
     copies::write_all(volume)?;
     volume.flush()
+}
+
+/// Writes the copies of the superblock and the descriptors again where the switch has been made already: a crash may have come
+/// before they were written, and copies of one side are of no use with those of the other.
+///
+/// # Errors
+/// I/O failure.
+pub(super) fn refresh_copies(volume: &Mounted) -> Result<()> {
+    copies::write_all(volume)?;
+    volume.flush()
+}
+
+/// Whether a list of features names it, to be switched on or off.
+pub(super) fn is_named(features: &str) -> bool {
+    features.split(',').any(|name| name.trim().trim_start_matches('^') == "metadata_csum")
 }
 
 fn make_room(volume: &Arc<Mounted>) -> Result<()> {

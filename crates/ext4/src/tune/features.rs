@@ -8,6 +8,9 @@ use crate::checksum::crc32c;
 use crate::features::{Compat, Features, Incompat, RoCompat};
 use crate::superblock::{RawSuperblock, State, Superblock};
 
+/// The system that a filesystem was made for, by its number in the superblock.
+const CREATOR_HURD: u32 = 1;
+
 /// Features that change.
 pub(super) struct Switches {
     pub(super) on: Features,
@@ -106,6 +109,9 @@ impl Switches {
                 return refuse("the filesystem has errors: run e2fsck -f before its journal is removed");
             }
         }
+        if self.off.compat.contains(Compat::ORPHAN_FILE) && superblock.state().contains(State::ERRORS) {
+            return refuse("the filesystem has errors: run e2fsck -f before its orphan file is removed");
+        }
         let has_journal = features.compat.contains(Compat::HAS_JOURNAL) || adds_journal;
         if self.on.compat.contains(Compat::ORPHAN_FILE) && !has_journal {
             return Err(Error::InvalidArgument(
@@ -128,6 +134,9 @@ impl Switches {
     fn check_checksums(&self, superblock: &Superblock) -> Result<()> {
         let (features, raw) = (superblock.features(), superblock.raw());
         match self.checksums() {
+            Some(_) if raw.s_creator_os.get() == CREATOR_HURD => refuse(
+                "the filesystem was made for the Hurd, which has something else where inodes have checksums",
+            ),
             Some(true) if raw.s_rev_level.get() == 0 => {
                 refuse("the filesystem is of the first revision, which has no features: use tune2fs")
             }

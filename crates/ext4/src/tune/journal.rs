@@ -52,20 +52,7 @@ impl Added {
 /// [`NoSpace`](Error::NoSpace); [`Unsupported`](Error::Unsupported) for a size that it cannot have; corruption; I/O failure.
 pub(super) fn add(volume: &Mounted, bytes: Option<u64>) -> Result<Added> {
     let geometry = volume.superblock().geometry();
-    let blocks = match bytes {
-        Some(bytes) => bytes >> geometry.block_bits(),
-        None => match mkfs::usual_journal_blocks(geometry.blocks()) {
-            Some(blocks) => blocks,
-            None => return refuse("2048 blocks are the least that have room for a journal"),
-        },
-    };
-    if !(JOURNAL_MIN_BLOCKS..=JOURNAL_MAX_BLOCKS).contains(&blocks) || blocks >= geometry.blocks() / 2 {
-        return refuse(format!(
-            "a journal of {blocks} blocks: take {JOURNAL_MIN_BLOCKS} to {JOURNAL_MAX_BLOCKS} blocks of {} bytes, less than \
-             half of the filesystem",
-            geometry.block_bytes()
-        ));
-    }
+    let blocks = blocks_to_add(volume.superblock(), bytes)?;
     let location = inode::locate(volume, NUMBER)?;
     if Inode::read_linked_or_not(volume, NUMBER, location).is_ok_and(|inode| inode.links > 0) {
         return Err(corrupt_inode("journal", NUMBER, None, "is in use, in a filesystem without a journal"));
@@ -88,6 +75,29 @@ pub(super) fn add(volume: &Mounted, bytes: Option<u64>) -> Result<Added> {
     drop(handle);
     volume.writer()?.transactions.commit_everything(volume)?;
     Ok(Added { i_block: inode.i_block, size_bytes: inode.size_bytes })
+}
+
+/// The blocks of a journal that is added.
+///
+/// # Errors
+/// [`Unsupported`](Error::Unsupported) for a size that it cannot have.
+pub(super) fn blocks_to_add(superblock: &Superblock, bytes: Option<u64>) -> Result<u64> {
+    let geometry = superblock.geometry();
+    let blocks = match bytes {
+        Some(bytes) => bytes >> geometry.block_bits(),
+        None => match mkfs::usual_journal_blocks(geometry.blocks()) {
+            Some(blocks) => blocks,
+            None => return refuse("2048 blocks are the least that have room for a journal"),
+        },
+    };
+    if !(JOURNAL_MIN_BLOCKS..=JOURNAL_MAX_BLOCKS).contains(&blocks) || blocks >= geometry.blocks() / 2 {
+        return refuse(format!(
+            "a journal of {blocks} blocks: take {JOURNAL_MIN_BLOCKS} to {JOURNAL_MAX_BLOCKS} blocks of {} bytes, less than \
+             half of the filesystem",
+            geometry.block_bytes()
+        ));
+    }
+    Ok(blocks)
 }
 
 fn write_log(volume: &Mounted, places: &[Reservation], blocks: u64) -> Result<()> {

@@ -92,12 +92,17 @@ pub fn check_tuning(superblock: &Superblock, tuning: &Tuning) -> Result<()> {
 pub fn tune(device: &Device, options: OpenOptions, tuning: &Tuning) -> Result<()> {
     let found = Superblock::read(&**device)?;
     check_tuning(&found, tuning)?;
-    checksums::check(device, options, &tuning.features)?;
+    checksums::check(device, options, &found, tuning)?;
     let open = || Ext4::open(std::sync::Arc::clone(device), options, WriteOptions::default());
     let ext4 = open()?;
     let superblock = ext4.superblock().clone();
     let switches = Switches::decide(&superblock, &tuning.features)?;
-    let tuned = tune_open(&ext4, &found, &switches, tuning);
+    // What was in the journal may say otherwise, or that there are errors.
+    let tuned = check_tuning(&superblock, tuning).and_then(|()| {
+        tune_open(&ext4, &found, &switches, tuning)?;
+        let is_switched = switches.checksums().is_none() && checksums::is_named(&tuning.features);
+        if is_switched { checksums::refresh_copies(ext4.volume()) } else { Ok(()) }
+    });
     let closed = ext4.close();
     drop(ext4);
     tuned?;

@@ -23,7 +23,7 @@ pub(super) fn reserve(volume: &Mounted) -> Result<Vec<Reservation>> {
     own_file::reserve(volume, FsBlock(0), blocks(volume).into(), PIECES_MAX)
 }
 
-fn blocks(volume: &Volume) -> u32 {
+pub(super) fn blocks(volume: &Volume) -> u32 {
     mkfs::orphan_file_blocks(volume.superblock().geometry().blocks())
 }
 

@@ -49,11 +49,8 @@ impl Framing {
         let mut record = [0; RECORD_BYTES];
         let read = self.read_up_to(&mut record)?;
         let ends = read == 0 || record.iter().all(|&byte| byte == 0);
-        if read < RECORD_BYTES && self.at < RECORD_BYTES as u64 {
-            return Err(match record.get(..read) {
-                None | Some([]) => SourceErrorKind::Malformed("the archive is empty".into()),
-                Some(first) => foreign::what(first),
-            });
+        if read > 0 && self.at < RECORD_BYTES as u64 {
+            return Err(foreign::what(record.get(..read).unwrap_or_default()));
         }
         if read > 0 && read < RECORD_BYTES {
             return Err(cut_off());

@@ -253,7 +253,6 @@ fn hostile_archives_are_refused_with_their_place() {
         (vec![b'x'; 20], "it is no tar archive"),
         (b"PK\x05\x06 and nothing in it".to_vec(), "it is a zip archive, which is not supported"),
         ([&b"070701"[..], &[b'0'; 1000]].concat(), "it is a cpio archive, which is not supported"),
-        (Vec::new(), "the archive is empty"),
         (whole[..100].to_vec(), "it is no tar archive"),
         (Builder::default().plain(b'0', "name", b"").end()[..700].to_vec(), "the archive is cut off"),
         (whole[..700].to_vec(), "test.tar: name at byte 0: the archive is cut off"),
@@ -274,6 +273,8 @@ fn hostile_archives_are_refused_with_their_place() {
         assert!(refused.contains(words), "{refused}\n{words}");
     }
     assert_eq!(read(&Builder::default().plain(b'0', "name", b"x").0).unwrap().len(), 1);
+    // Layers of images may be so.
+    assert_eq!(read(&[]).unwrap(), []);
     // What fills the last record may be missing.
     assert_eq!(read(&whole[..5512]).unwrap()[0].1, [7; 5000]);
     assert_eq!(read(&whole[..5513]).unwrap().len(), 1);

@@ -10,12 +10,12 @@ use undercroft_disk::fat::{FatOptions, make_fat};
 use undercroft_disk::sources::{Below, Directories, OneFile};
 use undercroft_disk::swap::make_swap;
 use undercroft_ext4 as ext4;
-use undercroft_populate::{DirectorySource, EntryPath, OpenSource, Source, SourceError, open_source};
+use undercroft_populate::{DirectorySource, EntryPath, FileId, OpenSource, Source, SourceError, open_source};
 use undercroft_vfs::Timestamp;
 use undercroft_xfs as xfs;
 
 use super::parts::Part;
-use crate::commands::mkfs::fill::{FillFailure, Filling};
+use crate::commands::mkfs::fill::{FillFailure, Filling, kind};
 use crate::commands::mkfs::make_on;
 use crate::commands::mkfs::size::{fix_blocks, least_bytes, with_advice};
 use crate::exit::Kind;
@@ -190,9 +190,26 @@ pub(super) fn sources(part: &Part<'_>) -> Result<Vec<Box<dyn Source>>, Failure> 
     Ok(all)
 }
 
+/// Refuses sources that can be read only once, for what reads them twice.
+pub(super) fn refuse_streams(part: &Part<'_>) -> Result<(), Failure> {
+    let is_stream = |from: &Path| {
+        from == Path::new("-")
+            || std::fs::metadata(from).is_ok_and(|found| !found.is_file() && !found.is_dir())
+    };
+    let mut whole = part.definition.sources.iter().filter(|source| source.to.is_none());
+    let Some(source) = whole.find(|source| is_stream(&source.from)) else { return Ok(()) };
+    let what = format!(
+        "{} can be read only once, and the partition's size is found by reading it before",
+        safe(source.from.as_os_str().as_bytes())
+    );
+    Err(part
+        .failed(Kind::Usage, &what)
+        .advise("say how large the partition is to be, or put the archive into a file"))
+}
+
 /// A source: what its name stands for with `mkfs --from`, unless it has a place of its own.
 fn open(part: &Part<'_>, from: &Path, to: Option<EntryPath>) -> Result<Box<dyn Source>, Failure> {
-    let failed = |error: SourceError| part.failed(Kind::Host, &error);
+    let failed = |error: SourceError| part.failed(kind(&error.kind), &error);
     let Some(to) = to else {
         let how = OpenSource {
             not_these: part.not_these.clone(),
@@ -207,6 +224,10 @@ fn open(part: &Part<'_>, from: &Path, to: Option<EntryPath>) -> Result<Box<dyn S
     let found = std::fs::metadata(from);
     let found = found.map_err(|error| Failure::host(safe(from.as_os_str().as_bytes()), &error))?;
     if !found.is_dir() {
+        if part.not_these.contains(&FileId::of(&found)) {
+            let what = format!("{} is the disk itself", safe(from.as_os_str().as_bytes()));
+            return Err(part.failed(Kind::Usage, &what));
+        }
         // A file that is named with its place is that file, and no archive.
         return Ok(Box::new(OneFile::new(from, to)));
     }

@@ -144,6 +144,7 @@ impl<'a> Part<'a> {
         if let Some(blocks) = &self.definition.blocks {
             return Ok(content::open_blocks(blocks)?.0.size_bytes());
         }
+        content::refuse_streams(self)?;
         match self.definition.format {
             Some(ContentFormat::Vfat) => {
                 let mut sources = content::sources(self)?;
