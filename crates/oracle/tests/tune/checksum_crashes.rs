@@ -25,8 +25,8 @@ fn record(image: &Image, list: &str) -> Recording {
 /// Some cuts, spread over all of them, and the last ones, among which the switch is.
 fn cuts(events: usize) -> impl Iterator<Item = usize> {
     let count =
-        std::env::var("UNDERCROFT_CRASHES").ok().and_then(|n| n.parse().ok()).unwrap_or(8).min(events + 1);
-    (0..count).map(move |n| n * events / count.max(2)).chain(events.saturating_sub(24)..=events)
+        std::env::var("UNDERCROFT_CRASHES").ok().and_then(|n| n.parse().ok()).unwrap_or(6).min(events + 1);
+    (0..count).map(move |n| n * events / count.max(2)).chain(events.saturating_sub(18)..=events)
 }
 
 fn has_checksums(image: &Image) -> bool {
