@@ -56,6 +56,11 @@ pub(super) fn tree_of(root: &Path) -> Tree {
 /// What the kernel shows of an image in which its tools, and ours, find nothing wrong.
 pub(super) fn shown(raw: &Path, family: &str) -> Tree {
     assert_sound(raw, family);
+    mounted(raw, family)
+}
+
+/// What the kernel shows of an image in which its own tools find nothing wrong.
+fn mounted(raw: &Path, family: &str) -> Tree {
     // A copy: the mount may live on for an instant in another mount namespace, and what it has is in use.
     let copied = raw.with_extension("shown");
     copy(raw, &copied);
@@ -146,7 +151,10 @@ pub(super) fn recovered(
         // 1 says that something was recovered, or repaired without a question.
         let repaired = Tool::new("e2fsck").arg("-p").arg(&raw).accept(&[0, 1]).run();
         repaired.unwrap_or_else(|error| panic!("{told}: {error}"));
-        found.push((shown(&raw, family), facts(&raw)));
+        // It leaves all but the first of the superblock's copies as they are, and our check would tell of them.
+        let checked = Tool::new("e2fsck").arg("-fn").arg(&raw).run();
+        checked.unwrap_or_else(|error| panic!("{told}: {error}"));
+        found.push((mounted(&raw, family), facts(&raw)));
         if !has_journal {
             // There is nothing to recover from.
             copy(&raw, image);
