@@ -142,6 +142,14 @@ impl Kind {
         }
     }
 
+    /// The kind of a filesystem's refusal of a change of itself, whose arguments are those of the command line.
+    pub(crate) const fn of_change(error: &vfs::Error) -> Self {
+        match error {
+            vfs::Error::InvalidArgument(_) => Self::Usage,
+            error => Self::of(error),
+        }
+    }
+
     /// The kind of a filesystem's refusal.
     pub(crate) const fn of(error: &vfs::Error) -> Self {
         match error {

@@ -206,7 +206,8 @@ impl Features {
         Self { compat: Compat::empty(), incompat: Incompat::empty(), ro_compat: RoCompat::empty() };
 
     /// The one feature of this name, as [`names`](Self::names) gives it.
-    pub(crate) fn by_name(name: &str) -> Option<Self> {
+    #[must_use]
+    pub fn by_name(name: &str) -> Option<Self> {
         let bit = |names: &[Option<&str>]| names.iter().position(|known| *known == Some(name));
         if let Some(bit) = bit(&COMPAT_NAMES) {
             return Some(Compat::from_bits_retain(1 << bit).into());

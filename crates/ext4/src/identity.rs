@@ -29,8 +29,7 @@ pub const LABEL_MAX_BYTES: usize = 16;
 /// [`Error::Unsupported`] when it cannot.
 pub fn check_label(label: &[u8]) -> Result<()> {
     if label.len() > LABEL_MAX_BYTES || label.contains(&0) {
-        let what = format!("a label of ext4 has at most {LABEL_MAX_BYTES} bytes, none of them zero");
-        return Err(Error::Unsupported(what.into()));
+        return Err(Error::InvalidArgument("a label of ext4 has at most 16 bytes, none of them zero"));
     }
     Ok(())
 }
@@ -39,7 +38,7 @@ impl Ext4 {
     /// Changes the label. The filesystem may be in use; the label is durable on return.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for a label that it cannot have, [`Error::ReadOnly`]; I/O failure.
+    /// [`Error::InvalidArgument`] for a label that it cannot have, [`Error::ReadOnly`]; I/O failure.
     pub fn set_label(&self, label: &[u8]) -> Result<()> {
         check_label(label)?;
         let mut name = [0; LABEL_MAX_BYTES];

@@ -1,5 +1,6 @@
 //! Where the bytes of an archive come from: a file that may be read again, or a stream that is kept in one.
 
+use std::cell::Cell;
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::ops::Range;
@@ -86,6 +87,12 @@ pub fn archive_in(file: File) -> io::Result<OpenArchive> {
         let len = file.metadata()?.len();
         Ok(Box::new(FileArchive::new(FilePart::new(Arc::clone(&file), 0..len))))
     }))
+}
+
+/// An archive that can be opened once.
+pub(crate) fn once(archive: Box<dyn Archive>) -> OpenArchive {
+    let archive = Cell::new(Some(archive));
+    Box::new(move || archive.take().ok_or_else(|| io::Error::other("an archive is read once")))
 }
 
 /// A stream as an archive that can be read again: all of it is kept in a file without a name in `dir`.

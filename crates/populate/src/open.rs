@@ -1,16 +1,20 @@
 //! Opening what a user names as a source, by what it is.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Cursor, Read};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
+use crate::archive::once;
 use crate::oci::{As, Name, image_in_archive, image_in_layout, is_image_archive, is_image_layout};
 use crate::tar::{Archive, OpenArchive};
 use crate::{
     ArchiveKind, Compression, DirectorySource, FileId, ImageOptions, LeftOut, Platform, Source, SourceError,
     SourceErrorKind, Stream, TarSource, archive_from, archive_in, decompressed, failure,
 };
+
+/// How much of a stream is looked at to see whether it may be an image.
+const FIRST_BYTES: u64 = 256 << 10;
 
 /// How sources are opened.
 #[derive(Clone)]
@@ -25,6 +29,8 @@ pub struct OpenSource {
     pub most_bytes: u64,
     /// Which of an image's platforms; that of this machine if there are several and none is said.
     pub platform: Option<Platform>,
+    /// The source is read once and never rewound: a plain archive on a stream is then not kept.
+    pub is_read_once: bool,
 }
 
 impl std::fmt::Debug for OpenSource {
@@ -44,8 +50,7 @@ impl std::fmt::Debug for OpenSource {
 /// There is nothing of this name that can be read.
 pub fn open_source(typed: &Path, how: &OpenSource) -> Result<Box<dyn Source>, SourceError> {
     if typed == Path::new("-") {
-        let open = archive_from(&mut io::stdin().lock(), &how.keep_in, how.most_bytes);
-        return archive("standard input", open, None, &Name::any(), how);
+        return on_stream("standard input", Box::new(io::stdin()), &Name::any(), how);
     }
     let name = Name::of(typed);
     let path = &*name.path;
@@ -59,9 +64,9 @@ pub fn open_source(typed: &Path, how: &OpenSource) -> Result<Box<dyn Source>, So
     if matches!(name.kind, As::Directory | As::Layout) {
         return Err(fail(io::ErrorKind::NotADirectory.into()));
     }
-    let mut file = File::open(path).map_err(fail)?;
+    let file = File::open(path).map_err(fail)?;
     if kind.is_fifo() || kind.is_char_device() {
-        return archive(&shown, archive_from(&mut file, &how.keep_in, how.most_bytes), None, &name, how);
+        return on_stream(&shown, Box::new(file), &name, how);
     }
     if !kind.is_file() {
         let what = "it is neither a directory nor a file with an archive";
@@ -94,6 +99,30 @@ fn options(name: &Name, how: &OpenSource) -> ImageOptions {
 
 fn no_image(shown: &str) -> SourceError {
     SourceError::new(shown, SourceErrorKind::Refused("it is no image of containers".into()))
+}
+
+/// An archive on a stream. It is kept, unless it is to be read once and its first members are no image's.
+fn on_stream(
+    shown: &str,
+    mut stream: Stream,
+    name: &Name,
+    how: &OpenSource,
+) -> Result<Box<dyn Source>, SourceError> {
+    if how.is_read_once && name.reference.is_none() && matches!(name.kind, As::Any | As::Tar) {
+        let fail = |error| SourceError::new(shown, failure(error));
+        stream = decompressed(stream, how.most_bytes).map_err(fail)?;
+        let mut first = Vec::new();
+        (&mut stream).take(FIRST_BYTES).read_to_end(&mut first).map_err(fail)?;
+        let begin = once(Box::new(Plain(Box::new(Cursor::new(first.clone())))));
+        // What is cut off says nothing yet.
+        let is_plain =
+            name.kind == As::Tar || is_image_archive(shown, &begin).is_ok_and(|is_image| !is_image);
+        stream = Box::new(Cursor::new(first).chain(stream));
+        if is_plain {
+            return Ok(Box::new(TarSource::new(shown, once(Box::new(Plain(stream))))));
+        }
+    }
+    archive(shown, archive_from(&mut stream, &how.keep_in, how.most_bytes), None, name, how)
 }
 
 /// An archive of files or of an image. `file`: the file that it is in, all of it.
@@ -140,7 +169,7 @@ fn plain(open: OpenArchive, most_bytes: u64) -> io::Result<(OpenArchive, bool)> 
     Ok((open, true))
 }
 
-/// What comes out of a compressed archive.
+/// An archive that is a stream: what comes out of a compressed one, for example.
 struct Plain(Stream);
 
 impl Read for Plain {

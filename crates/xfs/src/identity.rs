@@ -51,8 +51,7 @@ pub enum NewUuid {
 /// [`Error::Unsupported`] when it cannot.
 pub fn check_label(label: &[u8]) -> Result<()> {
     if label.len() > LABEL_MAX_BYTES || label.contains(&0) {
-        let what = format!("a label of XFS has at most {LABEL_MAX_BYTES} bytes, none of them zero");
-        return Err(Error::Unsupported(what.into()));
+        return Err(Error::InvalidArgument("a label of XFS has at most 12 bytes, none of them zero"));
     }
     Ok(())
 }
@@ -61,7 +60,7 @@ impl Xfs {
     /// Changes the label. The filesystem may be in use; the label is durable on return.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for a label that it cannot have, [`Error::ReadOnly`]; I/O failure.
+    /// [`Error::InvalidArgument`] for a label that it cannot have, [`Error::ReadOnly`]; I/O failure.
     pub fn set_label(&self, label: &[u8]) -> Result<()> {
         let volume = self.volume();
         let writer = volume.writer()?;

@@ -53,6 +53,8 @@ const SOFT_BLOCK_MAX: u32 = 4096;
 pub struct FileDevice {
     file: File,
     path: PathBuf,
+    /// What it is called in messages, where that is not its path.
+    shown: Option<String>,
     size_bytes: AtomicU64,
     access: Access,
     topology: Topology,
@@ -122,6 +124,7 @@ impl FileDevice {
         Ok(Self {
             file,
             path: path.to_owned(),
+            shown: None,
             size_bytes: AtomicU64::new(size_bytes),
             access: options.access,
             topology,
@@ -133,6 +136,13 @@ impl FileDevice {
             flushes: FlushLatch::new(),
             exclusion,
         })
+    }
+
+    /// Gives it another name for messages than its path.
+    #[must_use]
+    pub fn shown_as(mut self, shown: impl Into<String>) -> Self {
+        self.shown = Some(shown.into());
+        self
     }
 
     /// Whether batches go through io_uring: asked for, and not refused by the kernel so far.
@@ -246,7 +256,7 @@ impl ClaimedDevice for FileDevice {
 
 impl BlockDevice for FileDevice {
     fn name(&self) -> String {
-        self.path.display().to_string()
+        self.shown.clone().unwrap_or_else(|| self.path.display().to_string())
     }
 
     fn size_bytes(&self) -> u64 {

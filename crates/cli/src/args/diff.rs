@@ -7,8 +7,9 @@ use clap::{Args, ValueEnum, ValueHint};
 use super::{ImageArgs, JsonArg};
 
 pub(super) const NOTES: &str = "\
-OTHER is an image, a directory of this machine, or a tar archive (as it is or compressed; `-` is standard input). Each line names a \
-path and what differs: `only in` one of the two, kind, content, size, mode, owner, group, mtime, xattrs, target, device or links. Of \
+OTHER is an image, a directory of this machine, or a tar archive (as it is or compressed; `-` is standard input). Of an image of \
+containers (an OCI layout, an archive of one, or what `docker save` writes) the files are compared, as `mkfs --from` takes them; `dir:` or \
+`tar:` in front of its name compares the layout itself. Each line names a path and what differs: `only in` one of the two, kind, content, size, mode, owner, group, mtime, xattrs, target, device or links. Of \
 directories that an archive does not name nothing is compared, and a time without a fraction only to the second. An empty lost+found \
 is no difference.
 

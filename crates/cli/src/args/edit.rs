@@ -55,7 +55,9 @@ Examples:
     #[command(
         after_help = "TAR is a file or `-` for standard input, as it is or compressed with gzip, xz, zstd or bzip2. Owners and extended \
 attributes are the archive's own. Members are put one after the other, each file in one step; directories that are there stay. Symbolic links \
-of the image are followed within it, and none that the archive itself has made. A slash in front of a name is left out, and `..` is refused.
+of the image are followed within it, and none that the archive itself has made. A slash in front of a name is left out, and `..` is refused. \
+Of an archive of images (`docker save`, or of an OCI layout) the image's files are unpacked, as with `mkfs --from`; `tar:` in front of its \
+name unpacks the archive as it is.
 
 Examples:
   undercroft tar-in disk.img root.tar.zst

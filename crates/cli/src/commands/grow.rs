@@ -37,6 +37,9 @@ pub(crate) struct GrowReport {
     inodes_before: Option<u32>,
     /// Whether it has the feature `meta_bg` now and had it not before.
     got_meta_bg: bool,
+    /// Why it is not as large as its device, where that is larger than the filesystem can be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    bound: Option<String>,
 }
 
 /// What grows, besides the filesystem.
@@ -143,9 +146,10 @@ fn failure(shown: &str, error: &Error) -> Failure {
 
 impl GrowReport {
     fn of_ext4(grown: &undercroft_ext4::Grown) -> Self {
-        let undercroft_ext4::Grown { block_bytes, blocks, groups, inodes, got_meta_bg } = *grown;
+        let undercroft_ext4::Grown { block_bytes, blocks, groups, inodes, got_meta_bg, bound } = *grown;
         let (inodes_before, inodes) = (Some(inodes.0), Some(inodes.1));
-        Self { inodes, inodes_before, got_meta_bg, ..Self::of(block_bytes, blocks, groups) }
+        let bound = bound.map(str::to_owned);
+        Self { inodes, inodes_before, got_meta_bg, bound, ..Self::of(block_bytes, blocks, groups) }
     }
 
     fn of_xfs(grown: &undercroft_xfs::Grown) -> Self {
@@ -166,14 +170,24 @@ impl GrowReport {
             inodes: None,
             inodes_before: None,
             got_meta_bg: false,
+            bound: None,
         }
+    }
+
+    /// That it is smaller than its device, and why.
+    pub(crate) fn told_bound(&self) -> Option<String> {
+        let reason = self.bound.as_ref()?;
+        Some(format!("it cannot become larger than {}, because {reason}", human::size(self.size_bytes)))
     }
 
     fn print(&self, out: &mut Out, shown: &str) -> Result<(), Failure> {
         let blocks = human::counted(self.blocks, "block");
         if !self.grown {
             let size = human::size(self.size_bytes);
-            writeln!(out, "the filesystem on {shown} fills it already: {size}, {blocks}")?;
+            match self.told_bound() {
+                Some(told) => writeln!(out, "the filesystem on {shown} has {size}, {blocks}: {told}")?,
+                None => writeln!(out, "the filesystem on {shown} fills it already: {size}, {blocks}")?,
+            }
             return Ok(());
         }
         let (before, now) = (human::size(self.size_bytes_before), human::size(self.size_bytes));
@@ -183,6 +197,9 @@ impl GrowReport {
         writeln!(out, "{blocks}, {}{groups}", inodes.unwrap_or_default())?;
         if self.got_meta_bg {
             writeln!(out, "it has the feature meta_bg now: the blocks reserved for descriptors are used up")?;
+        }
+        if let Some(told) = self.told_bound() {
+            writeln!(out, "{told}")?;
         }
         Ok(())
     }

@@ -106,5 +106,5 @@ pub(crate) fn change(filesystem: &Filesystem, label: &[u8], shown: &str) -> Resu
 }
 
 fn failure(shown: &str, error: &Error) -> Failure {
-    Failure::new(Kind::of(error), format!("cannot change the label of {shown}")).because(error)
+    Failure::new(Kind::of_change(error), format!("cannot change the label of {shown}")).because(error)
 }

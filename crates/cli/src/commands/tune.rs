@@ -108,5 +108,5 @@ fn check(spec: &ImageSpec, plan: &TunePlan, shown: &str) -> Result<(), Failure> 
 }
 
 fn failure(shown: &str, error: &Error) -> Failure {
-    Failure::new(Kind::of(error), format!("cannot tune the filesystem on {shown}")).because(error)
+    Failure::new(Kind::of_change(error), format!("cannot tune the filesystem on {shown}")).because(error)
 }

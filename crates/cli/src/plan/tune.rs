@@ -2,7 +2,7 @@
 
 use std::os::unix::ffi::OsStringExt;
 
-use undercroft_ext4::{HashAlgorithm, MountDefault, OnError, Reserved, Tuning};
+use undercroft_ext4::{Features, HashAlgorithm, MountDefault, OnError, Reserved, Tuning};
 
 use super::UuidChange;
 use crate::args::TuneArgs;
@@ -29,6 +29,9 @@ impl TunePlan {
             (None, Some(blocks)) => Some(Reserved::Blocks(blocks)),
             (None, None) => None,
         };
+        for feature in &args.features {
+            refuse_unknown(feature)?;
+        }
         let mut tuning = Tuning {
             features: args.features.join(","),
             journal_bytes: args.journal.as_deref().map(journal_bytes).transpose()?,
@@ -62,6 +65,14 @@ impl TunePlan {
 
 fn usage(what: String) -> Failure {
     Failure::new(Kind::Usage, what)
+}
+
+fn refuse_unknown(word: &str) -> Result<(), Failure> {
+    let name = word.trim().trim_start_matches(['^', '+']);
+    match name.is_empty() || Features::by_name(name).is_some() {
+        true => Ok(()),
+        false => Err(usage(format!("-O {word}: there is no feature {name}"))),
+    }
 }
 
 fn journal_bytes(word: &str) -> Result<u64, Failure> {

@@ -157,3 +157,37 @@ fn differences_are_told_by_what_differs() {
     assert_eq!(at(&["diff", "xfs", mount.path().to_str().unwrap()]).text(), "");
     mount.unmount().unwrap();
 }
+
+#[test]
+fn images_of_containers_are_compared_and_unpacked_as_their_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = format!("set -e; {}", crate::documents::INPUTS);
+    run(Command::new("bash").args(["-c", &script]).current_dir(dir.path())).succeeded();
+    let script = |script: &str| {
+        let mut command = Command::new("bash");
+        let command = command.args(["-ec", script]).current_dir(dir.path()).env("UNDERCROFT", PROGRAM);
+        run(command.env("TMPDIR", dir.path()))
+    };
+    script("$UNDERCROFT mkfs -q ext4 a.img --from root.tar --size 64M").succeeded();
+    for other in [
+        "root.tar",
+        "save.tar",
+        "layout",
+        "oci:layout:1.2",
+        "docker-archive:save.tar:debian:12",
+        "- < save.tar",
+    ] {
+        script(&format!("$UNDERCROFT diff a.img {other}")).succeeded();
+    }
+    let told = script("$UNDERCROFT diff a.img dir:layout");
+    assert!(String::from_utf8_lossy(&told.stdout).contains("/oci-layout: only in dir:layout"), "{told:?}");
+    for source in ["root.tar", "save.tar", "- < save.tar", "- < rootfs.tar.zst", "layout"] {
+        let unpack =
+            format!("$UNDERCROFT mkfs -q --force ext4 b.img --size 64M; $UNDERCROFT tar-in b.img {source} /");
+        script(&format!("{unpack}; $UNDERCROFT diff b.img root.tar")).succeeded();
+    }
+    script("$UNDERCROFT mkdir b.img /raw; $UNDERCROFT tar-in b.img tar:save.tar /raw").succeeded();
+    script("$UNDERCROFT cat b.img /raw/manifest.json | cmp - save/manifest.json").succeeded();
+    let told = script("$UNDERCROFT tar-in b.img tree /").failed(8);
+    assert_eq!(told, "tree is a directory and no archive; `undercroft put` copies directories");
+}

@@ -580,3 +580,33 @@ fn sources_may_be_compressed_and_do_not_have_the_disk_in_them() {
         assert!(names.contains("packed.img") && !names.contains("own.img"), "{names}");
     }
 }
+
+#[test]
+fn a_full_disk_is_told_by_its_directory() {
+    let sources = sources();
+    let script = r#"
+        mkdir full && mount -t tmpfs -o size=64K tmpfs full
+        TMPDIR=full "$UNDERCROFT" disk create disk.img root=ext4:min:tree && exit 1
+        TMPDIR=full "$UNDERCROFT" disk create disk.img root=xfs:min:tree && exit 1
+        cd full && "$UNDERCROFT" mkfs ext4 a.img --from ../tree && exit 1
+        ls -A
+    "#;
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "bash", "-c", script]).current_dir(sources.path()).env("UNDERCROFT", PROGRAM);
+    let told = run(&mut command);
+    assert_eq!((told.code, &told.stdout[..]), (0, &b""[..]), "{}", told.stderr);
+    let lines: Vec<_> = told.stderr.lines().collect();
+    assert_eq!(lines.len(), 3, "{}", told.stderr);
+    for (line, part) in lines.iter().zip(["partition \"root\": ", "partition \"root\": ", ""]) {
+        let (directory, advice) = match part {
+            "" => (".", "make room there, or give the image's `--size`"),
+            _ => ("full", "set TMPDIR to a directory with more room"),
+        };
+        assert!(
+            line.contains(part) && line.contains(&format!("the scratch file in {directory} failed")),
+            "{line}"
+        );
+        assert!(line.ends_with(&format!("No space left on device; {advice}")), "{line}");
+    }
+    assert!(!sources.path().join("disk.img").exists());
+}

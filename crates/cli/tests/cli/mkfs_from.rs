@@ -123,13 +123,13 @@ fn plain_tree(dir: &Path) {
     tool("touch -h -d @1000000000 a/deep/er a/deep link", dir);
 }
 
-/// What the kernel shows when GNU tar has unpacked an archive.
-fn unpacked(archive: &Path) -> Manifest {
-    let scratch = Mke2fs::new("ext4", 64).make().unwrap();
+/// What the kernel shows when GNU tar has unpacked an archive with these options.
+pub(crate) fn unpacked(archive: &Path, mebibytes: u64, options: &str) -> Manifest {
+    let scratch = Mke2fs::new("ext4", mebibytes).make().unwrap();
     let mount = scratch.mount(MountMode::ReadWrite, "noatime").unwrap();
     tool(
         &format!(
-            "tar --xattrs --xattrs-include=* --acls --numeric-owner -xpf {} -C {}",
+            "tar --xattrs --xattrs-include=* {options} --numeric-owner -xpf {} -C {}",
             archive.display(),
             mount.path().display()
         ),
@@ -333,7 +333,7 @@ fn an_ordinary_user_makes_an_image_of_devices_and_owners() {
             ./undercroft mkfs -q ext4 $NAME.into --size 8M
             ./undercroft tar-in $NAME.into - < ../tree.tar
         ' 2> messages";
-    let expected = through_tar(comparable(unpacked(&archive)));
+    let expected = through_tar(comparable(unpacked(&archive, 64, "--acls")));
     // As root of the namespace, and as a user without a name.
     for (name, mapped) in [("root", "--map-root-user"), ("nobody", "--map-current-user")] {
         let mut unshare = Command::new("unshare");

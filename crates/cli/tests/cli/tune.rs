@@ -54,15 +54,20 @@ fn what_cannot_be_tuned_is_refused_and_stays_as_it_is() {
     for (args, code, word) in [
         ("-O ^metadata_csum", 4, "tune2fs"),
         ("-O bigalloc", 4, "when the filesystem is made"),
-        ("-m 60", 4, "0 to 50"),
+        ("-m 60", 2, "0 to 50"),
+        ("-r 60000", 2, "at most half"),
+        ("-O nonsense", 2, "there is no feature nonsense"),
+        ("-O ^has_journal", 2, "switch off orphan_file too"),
+        ("-J size=4", 2, "where there is none yet"),
         ("-e nothing", 2, "remount-ro"),
         ("-i 3y", 2, "d, w, m or s"),
         ("-o nothing", 2, "user_xattr"),
         ("-E nothing=1", 2, "stripe_width"),
-        ("-L a-label-that-is-too-long", 4, "16 bytes"),
+        ("-L a-label-that-is-too-long", 2, "16 bytes"),
     ] {
         let refusal = undercroft(["tune", path].into_iter().chain(args.split(' '))).failed(code);
         assert!(refusal.contains(word), "{args}: {refusal}");
+        assert_eq!(refusal.contains("unsupported"), code == 4, "{args}: {refusal}");
     }
     assert!(undercroft(["tune", path]).failed(2).contains("nothing to change"));
     assert!(fs::read(&image).unwrap() == before, "the image has changed");

@@ -70,6 +70,8 @@ pub struct Grown {
     pub inodes: (u32, u32),
     /// Whether the filesystem got the feature `meta_bg`, because the blocks reserved for descriptors were used up.
     pub got_meta_bg: bool,
+    /// Why it is not as large as its device, where that is larger than the filesystem can be.
+    pub bound: Option<&'static str>,
 }
 
 impl Grown {
@@ -81,6 +83,7 @@ impl Grown {
             groups: (before.groups(), now.groups()),
             inodes: (before.inodes(), now.inodes()),
             got_meta_bg: old.features().incompat != new.features().incompat,
+            bound: None,
         }
     }
 }
@@ -103,7 +106,10 @@ fn grow(volume: &Mounted, size_bytes: Option<u64>, progress: &mut dyn FnMut(u64,
     let writer = volume.writer()?;
     let _resizing = writer.resizing.lock();
     let old = volume.superblock().clone();
-    let Some(new) = size::decide(volume, &old, size_bytes)? else { return Ok(Grown::between(&old, &old)) };
+    let bound = size::bound(volume, &old)?;
+    let Some(new) = size::decide(volume, &old, size_bytes)? else {
+        return Ok(Grown { bound, ..Grown::between(&old, &old) });
+    };
     writer.allocator.check_last_group(volume)?;
     let resize_inode = ResizeInode::read(volume, &old)?;
     let credits = switch::credits(&old, &new, resize_inode.as_ref());
@@ -124,7 +130,7 @@ fn grow(volume: &Mounted, size_bytes: Option<u64>, progress: &mut dyn FnMut(u64,
     writer.transactions.commit_everything(volume)?;
     copies::write(volume, &old)?;
     volume.flush()?;
-    Ok(Grown::between(&old, &new))
+    Ok(Grown { bound, ..Grown::between(&old, &new) })
 }
 
 /// Writes bitmaps and inode tables of the groups that are new, where nothing leads yet.

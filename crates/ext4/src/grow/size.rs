@@ -71,6 +71,13 @@ pub(super) fn decide(
     }
 }
 
+/// Why the filesystem cannot be as large as its device.
+pub(super) fn bound(volume: &Volume, old: &Superblock) -> Result<Option<&'static str>> {
+    let device_blocks = volume.device().refresh_size()? >> old.geometry().block_bits();
+    let most = most_blocks(old);
+    Ok((device_blocks > most.blocks).then_some(most.reason))
+}
+
 /// A bound, and why.
 struct Most {
     blocks: u64,
@@ -191,5 +198,32 @@ pub(crate) fn seal(superblock: &Superblock, raw: &mut RawSuperblock) {
     if superblock.has_metadata_checksums() {
         let sum = crc32c(!0, &raw.as_bytes()[..size_of::<RawSuperblock>() - 4]);
         raw.s_checksum.set(sum);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use undercroft_block::{Device, MemoryDevice};
+
+    use super::*;
+    use crate::{Ext4, Family, MkfsOptions, OpenOptions, WriteOptions};
+
+    #[test]
+    fn a_device_that_is_too_large_is_told_with_the_reason() {
+        let reason = "its resize inode names blocks by 32 bits";
+        for (size, told) in [((4 << 40) - 1024, None), (4 << 40, Some(reason)), (5 << 40, Some(reason))] {
+            let device: Device = Arc::new(MemoryDevice::new(size));
+            let options = MkfsOptions {
+                size_bytes: Some(8 << 20),
+                block_bytes: Some(1024),
+                ..MkfsOptions::new(Family::Ext4)
+            };
+            mkfs::mkfs(&*device, &options).unwrap();
+            let ext4 = Ext4::open(device, OpenOptions::default(), WriteOptions::default()).unwrap();
+            assert_eq!(bound(ext4.volume(), &ext4.superblock().clone()).unwrap(), told, "{size}");
+            ext4.close().unwrap();
+        }
     }
 }

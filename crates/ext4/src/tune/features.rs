@@ -1,6 +1,6 @@
 //! Which features are switched, and which are refused by name.
 
-use undercroft_vfs::Result;
+use undercroft_vfs::{Error, Result};
 
 use super::fields::HashSeed;
 use super::{Tuning, refuse};
@@ -70,16 +70,16 @@ impl Switches {
         let features = superblock.features();
         let adds_journal = self.on.compat.contains(Compat::HAS_JOURNAL);
         if tuning.journal_bytes.is_some() && !adds_journal {
-            return refuse(
+            return Err(Error::InvalidArgument(
                 "a journal size means nothing unless a journal is added: with -O has_journal, where there is none yet",
-            );
+            ));
         }
         if self.off.compat.contains(Compat::HAS_JOURNAL) {
             if features.compat.contains(Compat::ORPHAN_FILE) && !self.off.compat.contains(Compat::ORPHAN_FILE)
             {
-                return refuse(
+                return Err(Error::InvalidArgument(
                     "a filesystem with an orphan file keeps its journal: switch off orphan_file too",
-                );
+                ));
             }
             if superblock.external_journal().is_some() {
                 return refuse("the journal is on another device: use tune2fs");
@@ -94,10 +94,14 @@ impl Switches {
         }
         let has_journal = features.compat.contains(Compat::HAS_JOURNAL) || adds_journal;
         if self.on.compat.contains(Compat::ORPHAN_FILE) && !has_journal {
-            return refuse("an orphan file means nothing without a journal: switch on has_journal too");
+            return Err(Error::InvalidArgument(
+                "an orphan file means nothing without a journal: switch on has_journal too",
+            ));
         }
         if self.on.incompat.contains(Incompat::CSUM_SEED) && !superblock.has_metadata_checksums() {
-            return refuse("the feature metadata_csum_seed means nothing without metadata_csum");
+            return Err(Error::InvalidArgument(
+                "the feature metadata_csum_seed means nothing without metadata_csum",
+            ));
         }
         if self.on.ro_compat.contains(RoCompat::EXTRA_ISIZE) && superblock.geometry().inode_bytes() <= 128 {
             return refuse("inodes of 128 bytes have no room for the feature extra_isize");

@@ -2,9 +2,9 @@
 
 use std::hash::{BuildHasher, RandomState};
 
-use undercroft_vfs::Result;
+use undercroft_vfs::{Error, Result};
 
-use super::{Tuning, refuse};
+use super::Tuning;
 use crate::superblock::{RawSuperblock, Superblock};
 
 /// Blocks kept for the superuser.
@@ -103,18 +103,18 @@ pub(super) fn check(superblock: &Superblock, tuning: &Tuning) -> Result<()> {
     let blocks = superblock.geometry().blocks();
     match tuning.reserved {
         Some(Reserved::Percent(percent)) if !(0.0..=50.0).contains(&percent) => {
-            return refuse(format!("{percent}% kept for the superuser: take 0 to 50"));
+            return Err(Error::InvalidArgument(
+                "0 to 50 percent of the blocks can be kept for the superuser",
+            ));
         }
         Some(Reserved::Blocks(count)) if count > blocks / 2 => {
-            return refuse(format!(
-                "{count} of {blocks} blocks kept for the superuser: take half of them at most"
-            ));
+            return Err(Error::InvalidArgument("at most half of the blocks can be kept for the superuser"));
         }
         _ => {}
     }
     let length = superblock.raw().s_mount_opts.len() - 1;
     if tuning.mount_options.as_ref().is_some_and(|options| options.len() > length || options.contains(&0)) {
-        return refuse(format!("mount options have {length} bytes at most, none of them zero"));
+        return Err(Error::InvalidArgument("mount options have at most 63 bytes, none of them zero"));
     }
     Ok(())
 }

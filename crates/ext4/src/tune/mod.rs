@@ -72,7 +72,7 @@ pub struct Tuning {
 /// Whether a filesystem can be tuned in this way.
 ///
 /// # Errors
-/// [`Error::Unsupported`] says what cannot be done, and what does it.
+/// [`Error::Unsupported`] says what cannot be done, and what does it; [`Error::InvalidArgument`], what makes no sense.
 pub fn check_tuning(superblock: &Superblock, tuning: &Tuning) -> Result<()> {
     Switches::decide(superblock, &tuning.features)?.check(superblock, tuning)?;
     fields::check(superblock, tuning)

@@ -1,11 +1,10 @@
 //! Whether a directory or a tar is an image: by what is in it, and never by its name.
 
-use std::cell::Cell;
-use std::io;
 use std::path::Path;
 
 use super::docker::MANIFEST;
 use super::layout::{INDEX, MARKER};
+use crate::archive::once;
 use crate::tar::TarSource;
 use crate::{EntryPath, OpenArchive, Source, SourceError, failure};
 
@@ -18,9 +17,7 @@ pub(crate) fn is_image_layout(path: &Path) -> bool {
 /// what such archives have. Of any other tar little more than the first member is read.
 pub(crate) fn is_image_archive(shown: &str, open: &OpenArchive) -> Result<bool, SourceError> {
     let archive = open().map_err(|error| SourceError::new(shown, failure(error)))?;
-    let archive = Cell::new(Some(archive));
-    let once = move || archive.take().ok_or_else(|| io::Error::other("an archive is read once"));
-    let mut source = TarSource::new(shown, Box::new(once));
+    let mut source = TarSource::new(shown, once(archive));
     let mut is_marked = false;
     while let Some(entry) = source.next_entry()? {
         if !is_of_image(&entry.path) {

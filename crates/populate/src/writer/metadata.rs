@@ -96,9 +96,13 @@ impl Writer {
         let root = &Credentials::root();
         let Metadata { uid, gid, permissions, modified, accessed, xattrs } = metadata;
         let permissions = permissions & 0o7777;
-        if is_new && self.parents.hands_on() {
-            self.vfs.remove_xattr(root, node, ACCESS_LIST)?;
-            self.vfs.remove_xattr(root, node, DEFAULT_LIST)?;
+        if !is_new || self.parents.hands_on() {
+            // The lists are those of the entry; one that it has replaces what is there at once.
+            for list in [ACCESS_LIST, DEFAULT_LIST] {
+                if is_new || xattrs.iter().all(|xattr| *xattr.name != *list) {
+                    self.vfs.remove_xattr(root, node, list)?;
+                }
+            }
         }
         let own = node.ownership();
         // The bit of a directory that has it stays meanwhile: what comes next may fail.

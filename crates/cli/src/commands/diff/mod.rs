@@ -16,7 +16,7 @@ use undercroft_vfs::FileType;
 
 use self::manifest::{Item, Manifest};
 use crate::args::diff::Aspect;
-use crate::commands::edit::put::{source_failure, tar_source};
+use crate::commands::edit::put::{archive_source, source_failure};
 use crate::exit::Kind;
 use crate::failure::{Complaints, Failure};
 use crate::image;
@@ -26,6 +26,9 @@ use crate::text::out::{JsonArray, Out};
 
 /// Where the magic of a tar archive lies.
 const TAR_MAGIC_AT: usize = 257;
+
+/// What stands in front of a source that is said to be an archive, an image of containers or the files of one.
+const NAMES_OF_SOURCES: [&str; 5] = ["dir:", "tar:", "oci:", "oci-archive:", "docker-archive:"];
 
 /// One path at which the trees differ.
 #[derive(Debug, Serialize)]
@@ -81,25 +84,28 @@ fn compare(plan: &DiffPlan, format: Format) -> Result<(Option<Kind>, u64), Failu
 
 fn other(plan: &DiffPlan, complaints: &mut Complaints) -> Result<Manifest, Failure> {
     let path = Path::new(&plan.other);
-    if path.is_dir() {
+    if path.is_dir() && !path.join("oci-layout").is_file() {
         let mut source = DirectorySource::open(path, None).map_err(|error| source_failure(&error))?;
         return manifest::of_source(&mut source, false, &plan.exclude, complaints);
     }
     if is_archive(path).map_err(|error| Failure::host(safe(path.as_os_str().as_encoded_bytes()), &error))? {
-        return manifest::of_source(&mut tar_source(path), true, &plan.exclude, complaints);
+        return manifest::of_source(&mut *archive_source(path)?, true, &plan.exclude, complaints);
     }
     let spec = ImageSpec { write_while_in_use: false, ..plan.image_like(&plan.other)? };
     let opened = image::open(&spec)?;
     manifest::of_image(&opened.vfs, &plan.exclude, complaints)
 }
 
-/// Whether a file is a tar archive, or compressed and so can only be one.
+/// Whether it is a tar archive, or compressed and so can only be one, or an image of containers.
 fn is_archive(path: &Path) -> io::Result<bool> {
-    if path == Path::new("-") {
+    if path == Path::new("-") || path.is_dir() {
         return Ok(true);
     }
     // A partition of an image is named by what is no file.
-    let Ok(found) = path.metadata() else { return Ok(false) };
+    let Ok(found) = path.metadata() else {
+        let typed = path.as_os_str().as_encoded_bytes();
+        return Ok(NAMES_OF_SOURCES.iter().any(|name| typed.starts_with(name.as_bytes())));
+    };
     if !found.is_file() {
         return Ok(false);
     }

@@ -17,7 +17,7 @@ use undercroft_xfs as xfs;
 use super::parts::Part;
 use crate::commands::mkfs::fill::{FillFailure, Filling};
 use crate::commands::mkfs::make_on;
-use crate::commands::mkfs::size::{fix_blocks, least_bytes};
+use crate::commands::mkfs::size::{fix_blocks, least_bytes, with_advice};
 use crate::exit::Kind;
 use crate::failure::Failure;
 use crate::image::{self, OpenArray};
@@ -165,7 +165,10 @@ pub(super) fn least_filesystem(part: &Part<'_>, format: ContentFormat) -> Result
             .advise("say how large it is to be"));
     }
     let mut filling = Filling::of(sources(part)?, time_of(part), false);
-    least_bytes(&options_of(part, format), &mut filling).map_err(|failure| failure.of_part(&part.shown))
+    let least = least_bytes(&options_of(part, format), &mut filling);
+    least.map_err(|failure| {
+        with_advice(failure.of_part(&part.shown), "set TMPDIR to a directory with more room")
+    })
 }
 
 /// Everything that is put into a partition, in order. Directories that are to be there come first: what sources say of them
@@ -197,6 +200,7 @@ fn open(part: &Part<'_>, from: &Path, to: Option<EntryPath>) -> Result<Box<dyn S
             keep_in: std::env::temp_dir(),
             most_bytes: MOST_BYTES,
             platform: None,
+            is_read_once: false,
         };
         return open_source(from, &how).map_err(failed);
     };

@@ -106,7 +106,13 @@ fn grow_filesystem(spec: &ImageSpec, partition: &Partition) -> Result<(), Failur
         return Ok(());
     }
     let bar = Bar::new();
-    grow::grow_unmounted(&spec, None, &mut |done, all| bar.show("growing", done.min(all), all)).map(drop)
+    let grown = grow::grow_unmounted(&spec, None, &mut |done, all| bar.show("growing", done.min(all), all))?;
+    drop(bar);
+    if let Some(told) = grown.told_bound() {
+        let part = spec.shown_with_part(&partition.number.to_string());
+        eprintln!("undercroft: note: the filesystem on {part} is smaller than its partition: {told}");
+    }
+    Ok(())
 }
 
 /// Whether the file of an image has the mark of qcow2.

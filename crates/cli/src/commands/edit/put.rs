@@ -3,15 +3,14 @@
 //! The writer of `undercroft-populate` puts entry after entry, each name in one step. It follows symbolic links of the
 //! image within it, and none that the same source has made.
 
-use std::fs::File;
-use std::io::{self, Read};
+use std::env;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
 use undercroft_populate::{
-    Archive, DirectorySource, Entry, EntryKind, EntryPath, Error, FileId, Source, SourceError,
-    SourceErrorKind, Stream, TarSource, Writer, WriterOptions, decompressed,
+    DirectorySource, Entry, EntryKind, EntryPath, Error, FileId, OpenSource, Source, SourceError,
+    SourceErrorKind, Writer, WriterOptions, open_source,
 };
 use undercroft_vfs::{Error as VfsError, FileType, Node, Vfs};
 
@@ -182,17 +181,6 @@ fn content_of(
     }
 }
 
-/// An archive as a stream that is read once.
-struct Unpacked(Stream);
-
-impl Read for Unpacked {
-    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        self.0.read(buf)
-    }
-}
-
-impl Archive for Unpacked {}
-
 /// Unpacks an archive.
 pub(super) fn tar_in(session: &Session, plan: &TarIn) -> Result<(), Failure> {
     let vfs = session.vfs();
@@ -201,22 +189,27 @@ pub(super) fn tar_in(session: &Session, plan: &TarIn) -> Result<(), Failure> {
     if base.kind() != FileType::Directory {
         return Err(Failure::inside(&plan.dir, &VfsError::NotDirectory));
     }
-    let mut source = tar_source(&plan.tar);
+    if plan.tar.is_dir() && !plan.tar.join("oci-layout").is_file() {
+        let what = format!("{} is a directory and no archive", safe(plan.tar.as_os_str().as_bytes()));
+        return Err(Failure::new(Kind::Host, what).advise("`undercroft put` copies directories"));
+    }
+    let mut source = archive_source(&plan.tar)?;
     let (from, to) = (Vec::new(), EntryPath::root());
     let target = Target { base, path: plan.dir.clone(), from, to, with_top: true };
-    copy(&session.opened.vfs, &mut source, &target, &rules)
+    copy(&session.opened.vfs, &mut *source, &target, &rules)
 }
 
-/// An archive that is read once; `-` is standard input.
-pub(crate) fn tar_source(tar: &Path) -> TarSource {
-    let is_stdin = tar == Path::new("-");
-    let shown = if is_stdin { "standard input".to_owned() } else { safe(tar.as_os_str().as_bytes()) };
-    let tar = tar.to_owned();
-    let open = move || {
-        let stream: Stream = if is_stdin { Box::new(io::stdin()) } else { Box::new(File::open(&tar)?) };
-        Ok(Box::new(Unpacked(decompressed(stream, u64::MAX)?)) as Box<dyn Archive>)
+/// What is read once, as `mkfs --from` knows sources: an archive, or an image of containers; `-` is standard input.
+pub(crate) fn archive_source(typed: &Path) -> Result<Box<dyn Source>, Failure> {
+    let how = OpenSource {
+        not_these: Vec::new(),
+        left_out: None,
+        keep_in: env::temp_dir(),
+        most_bytes: u64::MAX,
+        platform: None,
+        is_read_once: true,
     };
-    TarSource::new(shown, Box::new(open))
+    open_source(typed, &how).map_err(|error| source_failure(&error))
 }
 
 /// Puts all entries of a source.

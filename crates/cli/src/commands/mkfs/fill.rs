@@ -82,6 +82,7 @@ impl Filling {
             keep_in,
             most_bytes: plan.most_bytes,
             platform: plan.platform.clone(),
+            is_read_once: false,
         };
         let mut sources: Vec<Box<dyn Source>> = Vec::new();
         for path in &plan.sources {

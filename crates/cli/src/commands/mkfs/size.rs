@@ -8,6 +8,8 @@
 use std::env::temp_dir;
 use std::fs::File;
 use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use undercroft_block::{Device, FileDevice, FileOptions, MemoryDevice};
@@ -21,6 +23,7 @@ use super::{Contents, Made};
 use crate::exit::Kind;
 use crate::failure::Failure;
 use crate::plan::{FillPlan, Free, MkfsPlan, NewFormat};
+use crate::text::names::safe;
 
 /// Sizes on which a rehearsal is tried. On the first, two groups of ext4, directories lie between files, and come to be in more
 /// pieces than in a larger filesystem, which has groups for directories. The second has room for 4 million files of ext4.
@@ -34,6 +37,34 @@ const STEP_BYTES: u64 = 4096;
 
 /// XFS is not made smaller, unless that is asked for.
 const XFS_BYTES: u64 = 300 << 20;
+
+/// A file without a name, of the size of the metadata, on which filling is rehearsed.
+pub(super) struct Scratch {
+    file: File,
+    /// The directory whose space it takes.
+    directory: PathBuf,
+}
+
+impl Scratch {
+    pub(super) fn in_directory(directory: &Path) -> Result<Self, Failure> {
+        let shown = safe(directory.as_os_str().as_bytes());
+        let file = tempfile::tempfile_in(directory)
+            .map_err(|error| Failure::host(format!("cannot make a file in {shown}"), &error))?;
+        Ok(Self { file, directory: directory.to_owned() })
+    }
+
+    /// An empty device of this size in it.
+    fn device(&self, size: u64) -> Result<Device, Failure> {
+        let shown = format!("the scratch file in {}", safe(self.directory.as_os_str().as_bytes()));
+        let sized = self.file.set_len(0).and_then(|()| self.file.set_len(size));
+        sized.map_err(|error| Failure::host(format!("cannot make {shown} larger"), &error))?;
+        // It has no other name.
+        let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        let device = FileDevice::open(path, FileOptions::read_write())
+            .map_err(|error| Failure::of(Kind::Host, &error))?;
+        Ok(Arc::new(device.shown_as(shown)))
+    }
+}
 
 /// What a new filesystem has room for.
 #[derive(Clone, Copy, Debug)]
@@ -96,11 +127,12 @@ pub(super) fn smallest(
     fill: &FillPlan,
     filling: &mut Filling,
     new: &NewImage,
-    scratch: &File,
+    scratch: &Scratch,
 ) -> Result<(Made, Contents), Failure> {
     let mut plan = plan.clone();
     fix_blocks(&mut plan.options);
-    let used = rehearse(&plan.options, filling, scratch)?;
+    let used = rehearse(&plan.options, filling, scratch)
+        .map_err(|failure| with_advice(failure, "make room there, or give the image's `--size`"))?;
     if let NewFormat::Ext(options) = &mut plan.options
         && options.inodes.is_none()
         && options.bytes_per_inode.is_none()
@@ -122,9 +154,7 @@ pub(super) fn smallest(
 
 /// The size from which on a filesystem of this kind holds the sources, as far as mkfs's arithmetic tells.
 pub(crate) fn least_bytes(options: &NewFormat, filling: &mut Filling) -> Result<u64, Failure> {
-    let scratch = tempfile::tempfile()
-        .map_err(|error| Failure::host(format!("cannot make a file in {}", temp_dir().display()), &error))?;
-    let used = rehearse(options, filling, &scratch)?;
+    let used = rehearse(options, filling, &Scratch::in_directory(&temp_dir())?)?;
     let least = least_size(&filling.at_its_time(options), used, Free::Nothing)?;
     // It is not made again if its space should lie in more pieces.
     Ok(least.saturating_add(least / 256).next_multiple_of(STEP_BYTES))
@@ -147,24 +177,22 @@ fn least_size(options: &NewFormat, used: Used, free: Free) -> Result<u64, Failur
 }
 
 /// What filling takes.
-fn rehearse(options: &NewFormat, filling: &mut Filling, scratch: &File) -> Result<Used, Failure> {
+fn rehearse(options: &NewFormat, filling: &mut Filling, scratch: &Scratch) -> Result<Used, Failure> {
     for size in REHEARSED_BYTES {
         if size < REHEARSED_BYTES[1] && Room::of(options, size).is_err() {
             continue;
         }
-        let sized = scratch.set_len(0).and_then(|()| scratch.set_len(size));
-        sized.map_err(|error| Failure::host("cannot make a scratch file larger", &error))?;
-        // It has no other name.
-        let path = format!("/proc/self/fd/{}", scratch.as_raw_fd());
-        let device = FileDevice::open(path, FileOptions::read_write())
-            .map_err(|error| Failure::of(Kind::Host, &error))?;
-        let device: Device = Arc::new(device);
-        match filling.rehearse(&device, options) {
+        match filling.rehearse(&scratch.device(size)?, options) {
             Err(FillFailure::NoSpace) => {}
             used => return Ok(used?),
         }
     }
     Err(FillFailure::NoSpace.into())
+}
+
+/// What to do where the scratch file failed: of a rehearsal no other device can.
+pub(crate) fn with_advice(failure: Failure, advice: &str) -> Failure {
+    if failure.kind() == Kind::Io { failure.advise(advice) } else { failure }
 }
 
 /// How many inodes a filesystem needs that has room for more than the sources.

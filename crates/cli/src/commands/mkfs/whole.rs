@@ -4,7 +4,7 @@
 //! stays open, with its lock, until then. A device, a partition and an array are written where they are, the primary superblock
 //! last.
 
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use undercroft_populate::FileId;
 
 use super::fill::Filling;
 use super::first_block::FirstBlockLast;
-use super::size::smallest;
+use super::size::{Scratch, smallest};
 use super::{Contents, Made, format_there};
 use crate::exit::Kind;
 use crate::failure::Failure;
@@ -51,7 +51,7 @@ pub(crate) fn make_and_fill(plan: &MkfsPlan, fill: &FillPlan) -> Result<(Made, C
     let directory = directory_of(&path);
     let there = replaced.as_ref().map(|replaced| replaced.found.clone());
     let file = UnfinishedFile::beside(path.clone(), there.clone())?;
-    let rehearsal = size_bytes.is_none().then(|| scratch(directory)).transpose()?;
+    let rehearsal = size_bytes.is_none().then(|| Scratch::in_directory(directory)).transpose()?;
     let made_here = file.file().metadata().ok();
     let not_these = made_here.iter().chain(&there).map(FileId::of).collect();
     let mut filling = Filling::open(fill, not_these, directory.to_owned())?;
@@ -191,10 +191,4 @@ impl NewImage {
         target.close()?;
         Ok(made)
     }
-}
-
-/// A scratch file of the size of the metadata, without a name.
-fn scratch(directory: &Path) -> Result<File, Failure> {
-    tempfile::tempfile_in(directory)
-        .map_err(|error| Failure::host(format!("cannot make a file in {}", directory.display()), &error))
 }

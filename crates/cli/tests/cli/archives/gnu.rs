@@ -72,15 +72,20 @@ fn options_of_gnu_tar_change_nothing_that_it_does_not_change() {
 fn appended(archives: &Archives) -> PathBuf {
     let tree = archives.tree();
     let (appended, second) = (archives.path("appended"), archives.path("second"));
-    tool(&format!("tar -cf {} plain attributes", appended.display()), &tree);
+    let tar = format!("tar {ALL} --format=posix");
+    tool(&format!("{tar} -cf {} plain attributes", appended.display()), &tree);
+    // A directory's lists are those of its last member.
+    tool("setfacl -b attributes/dir", &tree);
+    tool("setfacl -m u:5:rx plain", &tree);
     fs::write(tree.join("plain/of-512"), b"the second time").unwrap();
     fs::remove_file(tree.join("attributes/link")).unwrap();
     fs::write(tree.join("attributes/link"), b"no link any more").unwrap();
     fs::remove_file(tree.join("plain/again")).unwrap();
     fs::create_dir(tree.join("plain/again")).unwrap();
     fs::hard_link(tree.join("plain/sticky"), tree.join("plain/again/linked")).unwrap();
-    tool(&format!("tar -rf {} plain/of-512 attributes/link plain/again", appended.display()), &tree);
-    tool(&format!("tar -cf {} plain/sticky plain/again", second.display()), &tree);
+    let again = "plain/of-512 attributes/link plain/again attributes/dir";
+    tool(&format!("{tar} -rf {} {again}", appended.display()), &tree);
+    tool(&format!("{tar} -cf {} --no-recursion plain/sticky plain/again plain", second.display()), &tree);
     tool(&format!("tar -Af {} {}", appended.display(), second.display()), &tree);
     appended
 }
