@@ -125,6 +125,9 @@ mod tests {
 
     const SIZE: u64 = 1 << 20;
 
+    /// A request, and a byte that the device has after it.
+    type Later<'a> = (&'a str, &'a dyn Fn() -> Result<()>, u8);
+
     fn gathered() -> (Device, Gathered) {
         let base: Device = Arc::new(MemoryDevice::new(SIZE));
         (Arc::clone(&base), Gathered::new(base))
@@ -168,7 +171,7 @@ mod tests {
     fn later_requests_do_not_overtake_what_is_gathered() {
         let (base, device) = gathered();
         let large = vec![2; GATHERED_BYTES];
-        let later: [(&str, &dyn Fn() -> Result<()>, u8); 4] = [
+        let later: [Later<'_>; 4] = [
             ("a large write", &|| device.write_at(0, &large), 2),
             ("a batch", &|| device.run_batch(&mut [Request::Write { offset: 0, data: &large }]), 2),
             ("zeroes", &|| device.write_zeroes(0, SIZE), 0),
