@@ -16,7 +16,7 @@ use undercroft_block::{Access, Device, MemoryDevice};
 use undercroft_oracle::operations::{Done, Hand, Operation, OurHand, Worker};
 use undercroft_vfs::{Credentials, FileSystem, Follow, Vfs};
 
-use super::tree::{Seen, Tree, differences, look};
+use super::tree::{SECTOR_BYTES, Seen, Tree, differences, look};
 use super::{Operations, Workload, abilities, mount};
 
 /// Files that stay open without a name, at most.
@@ -300,9 +300,19 @@ impl Told {
         let whole = found.sectors.iter().filter(|(ino, _)| !half_done.contains(ino));
         let mut all =
             whole.flat_map(|(ino, sectors)| sectors.iter().enumerate().map(|(at, now)| (*ino, at, now)));
+        // A write that makes a file longer may have reached its last sector before the size did: then there is what it wrote, up
+        // to the old size, and such a sector none of the moments has.
+        let size_of =
+            |tree: &Tree, ino| tree.names.values().find(|seen| seen.ino == ino).map(|seen| seen.size);
+        let is_cut = |ino, at: usize| {
+            size_of(found, ino).is_some_and(|size| {
+                let grows = || candidates.iter().any(|(_, tree)| size_of(tree, ino) > Some(size));
+                size % SECTOR_BYTES as u64 != 0 && size / SECTOR_BYTES as u64 == at as u64 && grows()
+            })
+        };
         let is_foreign = |&(ino, at, now): &(u64, usize, &u64)| {
             let was = |tree: &Tree| tree.sectors.get(&ino).and_then(|was| was.get(at)) == Some(now);
-            !candidates.iter().any(|(_, tree)| was(tree))
+            !candidates.iter().any(|(_, tree)| was(tree)) && !is_cut(ino, at)
         };
         all.find(is_foreign).map(|(ino, at, _)| (ino, at))
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use undercroft_vfs::{DirOffset, FileType, Node, Vfs};
 
 /// Bytes of which each survives a crash, or not, together.
-const SECTOR_BYTES: usize = 512;
+pub(super) const SECTOR_BYTES: usize = 512;
 
 /// A tree as it was at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
