@@ -46,8 +46,11 @@ fn image_for(mke2fs: &Mke2fs, directories: Directories, list: &str) -> Image {
 #[test]
 fn a_power_cut_leaves_all_checksums_or_none() {
     for (name, mke2fs) in [
-        ("uninit_bg", Mke2fs::new("ext4", 40).block_bytes(1024).features("^metadata_csum,uninit_bg")),
-        ("ext3", Mke2fs::new("ext4", 40).block_bytes(1024).features(EXT3)),
+        (
+            "uninit_bg",
+            Mke2fs::new("ext4", 40).block_bytes(1024).inodes(12_000).features("^metadata_csum,uninit_bg"),
+        ),
+        ("ext3", Mke2fs::new("ext4", 40).block_bytes(1024).inodes(12_000).features(EXT3)),
     ] {
         for list in ["metadata_csum", "^metadata_csum"] {
             let image = image_for(&mke2fs, Directories::Full, list);
@@ -81,8 +84,11 @@ fn a_power_cut_leaves_all_checksums_or_none() {
 #[test]
 fn a_power_cut_without_a_journal_leaves_what_e2fsck_mends() {
     for mke2fs in [
-        Mke2fs::new("ext4", 40).block_bytes(1024).features("^has_journal,^metadata_csum,uninit_bg"),
-        Mke2fs::new("ext4", 40).block_bytes(1024).features(EXT2),
+        Mke2fs::new("ext4", 40)
+            .block_bytes(1024)
+            .inodes(12_000)
+            .features("^has_journal,^metadata_csum,uninit_bg"),
+        Mke2fs::new("ext4", 40).block_bytes(1024).inodes(12_000).features(EXT2),
     ] {
         for list in ["metadata_csum", "^metadata_csum"] {
             let image = image_for(&mke2fs, Directories::Roomy, list);

@@ -215,6 +215,7 @@ fn a_damaged_filesystem_keeps_its_checksums_as_they_are() {
 fn a_full_filesystem_says_so_before_anything_has_changed() {
     let image = Mke2fs::new("ext4", 32)
         .block_bytes(1024)
+        .inodes(12_000)
         .features("^metadata_csum")
         .args(["-m", "0"])
         .make()
