@@ -205,6 +205,17 @@ impl Features {
     pub(crate) const NONE: Self =
         Self { compat: Compat::empty(), incompat: Incompat::empty(), ro_compat: RoCompat::empty() };
 
+    /// The feature that a word of tune2fs's list switches, and whether on: `name`, `+name`, or `^name` for off.
+    #[must_use]
+    pub fn switched_by(word: &str) -> Option<(Self, bool)> {
+        let word = word.trim();
+        let (name, is_on) = match word.strip_prefix('^') {
+            Some(name) => (name, false),
+            None => (word.strip_prefix('+').unwrap_or(word), true),
+        };
+        Some((Self::by_name(name)?, is_on))
+    }
+
     /// The one feature of this name, as [`names`](Self::names) gives it.
     #[must_use]
     pub fn by_name(name: &str) -> Option<Self> {

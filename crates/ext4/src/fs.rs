@@ -83,7 +83,7 @@ impl Ext4 {
         fs.check_root()?;
         orphan::recover(&fs.volume)?;
         if needed_recovery {
-            copies::refresh_superblocks(&fs.volume)?;
+            copies::refresh(&fs.volume)?;
         }
         Ok(Arc::new(fs))
     }

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use serde::Serialize;
-use undercroft_ext4::{OpenOptions, Superblock, Tuning};
+use undercroft_ext4::{Features, OpenOptions, Superblock, Tuning};
 use undercroft_vfs::Error;
 
 use super::{info, label, uuid};
@@ -111,7 +111,8 @@ fn check(spec: &ImageSpec, plan: &TunePlan, shown: &str) -> Result<(), Failure> 
 /// Descriptors have checksums that begin with the UUID when those of all metadata are switched off.
 fn refuse_uuid_without_checksums(plan: &TunePlan) -> Result<(), Failure> {
     let features = plan.tuning.as_ref().map_or("", |tuning| &tuning.features);
-    if plan.uuid.is_some() && features.split(',').any(|name| name.trim() == "^metadata_csum") {
+    let off = Features::by_name("metadata_csum").map(|checksums| (checksums, false));
+    if plan.uuid.is_some() && features.split(',').any(|word| Features::switched_by(word) == off) {
         return Err(Failure::new(Kind::Usage, "the UUID cannot change after metadata_csum is switched off")
             .advise("change it first, with a `tune -U` of its own"));
     }

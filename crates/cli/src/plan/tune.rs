@@ -69,7 +69,7 @@ fn usage(what: String) -> Failure {
 
 fn refuse_unknown(word: &str) -> Result<(), Failure> {
     let name = word.trim().trim_start_matches(['^', '+']);
-    match name.is_empty() || Features::by_name(name).is_some() {
+    match name.is_empty() || Features::switched_by(word).is_some() {
         true => Ok(()),
         false => Err(usage(format!("-O {word}: there is no feature {name}"))),
     }

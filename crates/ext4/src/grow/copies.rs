@@ -8,7 +8,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::resize_inode::backups;
 use super::{size, switch};
-use crate::features::Incompat;
+use crate::features::{Incompat, RoCompat};
 use crate::numbers::{FsBlock, Group};
 use crate::superblock::{self, RawSuperblock, SUPERBLOCK_OFFSET, Superblock};
 use crate::volume::Volume;
@@ -100,12 +100,12 @@ pub(crate) fn write_superblocks(volume: &Volume) -> Result<()> {
     Ok(())
 }
 
-/// Writes the copies of the superblock again if the last of them is one with another UUID or other features: a crash came
-/// before [`write_superblocks`] had ended.
+/// Writes copies again if the last one of the superblock has another UUID or other features: a crash came before all were
+/// written. Those of the descriptors go with it where their checksums are of another kind.
 ///
 /// # Errors
 /// I/O failure.
-pub(crate) fn refresh_superblocks(volume: &Volume) -> Result<()> {
+pub(crate) fn refresh(volume: &Volume) -> Result<()> {
     let now = volume.superblock();
     let Some(last) = backups(now.geometry()).last() else { return Ok(()) };
     let mut bytes = [0; size_of::<RawSuperblock>()];
@@ -113,13 +113,16 @@ pub(crate) fn refresh_superblocks(volume: &Volume) -> Result<()> {
     volume.device().read_at(at, &mut bytes)?;
     let Ok(copy) = RawSuperblock::read_from_bytes(&bytes) else { return Ok(()) };
     let raw = now.raw();
+    let kinds = (RoCompat::METADATA_CSUM | RoCompat::GDT_CSUM).bits();
+    let has_other_checksums = (copy.s_feature_ro_compat.get() ^ raw.s_feature_ro_compat.get()) & kinds != 0;
     let is_old = copy.s_uuid != raw.s_uuid
         || copy.s_feature_compat != raw.s_feature_compat
         || copy.s_feature_incompat.get() != raw.s_feature_incompat.get() & !Incompat::RECOVER.bits();
-    if copy.s_magic == raw.s_magic && is_old {
-        return write_superblocks(volume);
+    match copy.s_magic == raw.s_magic {
+        true if has_other_checksums => write_all(volume),
+        true if is_old => write_superblocks(volume),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 /// The superblock as it is now, as a copy for a group, which says that no recovery is needed.

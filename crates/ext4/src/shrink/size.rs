@@ -1,7 +1,8 @@
 //! How small the filesystem becomes, and what its superblock says then.
 //!
 //! What files have is counted, and what groups keep for themselves. The estimates leave [some room](SLACK) for maps of
-//! files that get more pieces where they move to, unless that room takes a whole group more. Reserved descriptors are counted as resize2fs 1.47 counts them.
+//! files that get more pieces where they move to, unless that room takes a whole group more. Reserved descriptors are counted
+//! as resize2fs 1.47 counts them.
 
 use std::ops::Range;
 

@@ -210,21 +210,6 @@ pub(super) fn switch(volume: &Arc<Mounted>, found: &Superblock, switches: &Switc
     volume.flush()
 }
 
-/// Writes the copies of the superblock and the descriptors again where the switch has been made already: a crash may have come
-/// before they were written, and copies of one side are of no use with those of the other.
-///
-/// # Errors
-/// I/O failure.
-pub(super) fn refresh_copies(volume: &Mounted) -> Result<()> {
-    copies::write_all(volume)?;
-    volume.flush()
-}
-
-/// Whether a list of features names it, to be switched on or off.
-pub(super) fn is_named(features: &str) -> bool {
-    features.split(',').any(|name| name.trim().trim_start_matches('^') == "metadata_csum")
-}
-
 fn make_room(volume: &Arc<Mounted>) -> Result<()> {
     let mut full = Vec::new();
     for_each_inode(volume, &mut |inode| {

@@ -44,11 +44,8 @@ impl Switches {
         let mut switches = Self { on: Features::NONE, off: Features::NONE };
         let mut without_uninit = false;
         for word in list.split(',').map(str::trim).filter(|word| !word.is_empty()) {
-            let (name, is_on) = match word.strip_prefix('^') {
-                Some(name) => (name, false),
-                None => (word.strip_prefix('+').unwrap_or(word), true),
-            };
-            let Some(feature) = Features::by_name(name) else {
+            let name = word.trim_start_matches(['^', '+']);
+            let Some((feature, is_on)) = Features::switched_by(word) else {
                 return refuse(format!("there is no feature {name}"));
             };
             without_uninit |= feature == RoCompat::GDT_CSUM.into() && !is_on;

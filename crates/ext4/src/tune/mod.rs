@@ -6,8 +6,8 @@
 //! | `features` | which features are switched, and which are refused |
 //! | `journal` | adds a journal, and removes it |
 //! | `orphan_file` | adds an orphan file, and removes it |
+//! | `own_file` | what the journal and the orphan file have in common |
 //! | `checksums` | switches the checksums of all metadata |
-//! | `own_file` | what both of these files have in common |
 //!
 //! Fields and features that nothing but the superblock shows change in one transaction, and in its copies afterwards. A
 //! journal is added to a filesystem that has none, and so without one: it is made first, and then the superblock leads to it. To
@@ -34,6 +34,7 @@ use undercroft_vfs::{Error, Result};
 
 use crate::Ext4;
 use crate::features::Compat;
+use crate::grow::copies;
 use crate::identity;
 use crate::open::OpenOptions;
 use crate::options::WriteOptions;
@@ -99,9 +100,9 @@ pub fn tune(device: &Device, options: OpenOptions, tuning: &Tuning) -> Result<()
     let switches = Switches::decide(&superblock, &tuning.features)?;
     // What was in the journal may say otherwise, or that there are errors.
     let tuned = check_tuning(&superblock, tuning).and_then(|()| {
-        tune_open(&ext4, &found, &switches, tuning)?;
-        let is_switched = switches.checksums().is_none() && checksums::is_named(&tuning.features);
-        if is_switched { checksums::refresh_copies(ext4.volume()) } else { Ok(()) }
+        // A crash of an earlier call may have come before they were written, and others may have recovered the rest.
+        copies::refresh(ext4.volume())?;
+        tune_open(&ext4, &found, &switches, tuning)
     });
     let closed = ext4.close();
     drop(ext4);
