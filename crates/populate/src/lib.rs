@@ -35,7 +35,10 @@ pub use entry::{Content, Entry, EntryKind, Metadata, Xattr};
 pub use error::{Error, SourceError, SourceErrorKind};
 pub use fill::{FillOptions, fill};
 pub use mode::{ModeChange, NoMode};
-pub use oci::{ArchiveKind, ImageOptions, NoPlatform, Platform, image_in_archive, image_in_layout};
+pub use oci::{
+    ArchiveKind, ImageOptions, NoPlatform, Platform, image_in_archive, image_in_layout, is_image_layout,
+    split_kind,
+};
 pub use open::{OpenSource, open_source};
 pub use path::{EntryPath, PathError};
 pub use rules::{LeftOut, Ruled, Rules};

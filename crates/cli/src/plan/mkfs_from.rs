@@ -111,14 +111,10 @@ impl FillPlan {
             time: epoch,
         }))
     }
-}
 
-impl FillPlan {
     /// Gives the root an owner and a group, whatever the sources say.
     pub(super) fn set_root_owner(&mut self, owner: (u32, u32)) {
-        if let Some(rules) = Arc::get_mut(&mut self.rules) {
-            rules.root_owner = Some(owner);
-        }
+        Arc::make_mut(&mut self.rules).root_owner = Some(owner);
     }
 }
 

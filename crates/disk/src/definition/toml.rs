@@ -31,6 +31,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+use undercroft_populate::split_kind;
 use uuid::Uuid;
 
 use super::{
@@ -182,16 +183,10 @@ impl Partition {
     }
 }
 
-/// What a source's name may begin with, which says what it is.
-const KINDS_OF_SOURCES: [&str; 5] = ["dir", "tar", "oci", "oci-archive", "docker-archive"];
-
 /// A source beside the definition: its path, behind what says what it is.
 fn beside(dir: &Path, typed: &Path) -> PathBuf {
-    let (kind, path) = match typed.to_str().and_then(|typed| typed.split_once(':')) {
-        Some((kind, path)) if KINDS_OF_SOURCES.contains(&kind) => (kind, path),
-        _ => return dir.join(typed),
-    };
-    let mut beside = OsString::from(format!("{kind}:"));
+    let Some((kind, path)) = split_kind(typed) else { return dir.join(typed) };
+    let mut beside = OsString::from(kind);
     beside.push(dir.join(path));
     beside.into()
 }

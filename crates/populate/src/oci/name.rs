@@ -30,6 +30,16 @@ const KINDS: [(&str, As); 5] = [
     ("docker-archive:", As::DockerArchive),
 ];
 
+/// What a name says in front that its source is, with the colon, and the rest; `None` where it says nothing.
+#[must_use]
+pub fn split_kind(typed: &Path) -> Option<(&'static str, &Path)> {
+    kind_of(typed.as_os_str().as_bytes()).map(|(front, _, rest)| (front, Path::new(OsStr::from_bytes(rest))))
+}
+
+fn kind_of(typed: &[u8]) -> Option<(&'static str, As, &[u8])> {
+    KINDS.iter().find_map(|&(front, kind)| Some((front, kind, typed.strip_prefix(front.as_bytes())?)))
+}
+
 /// A source as it was named.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Name {
@@ -55,9 +65,7 @@ impl Name {
             return Self { kind: As::Any, path: typed.to_owned(), reference: None };
         }
         let bytes = typed.as_os_str().as_bytes();
-        let said =
-            KINDS.iter().find_map(|&(front, kind)| Some((kind, bytes.strip_prefix(front.as_bytes())?)));
-        let (kind, rest) = said.unwrap_or((As::Any, bytes));
+        let (kind, rest) = kind_of(bytes).map_or((As::Any, bytes), |(_, kind, rest)| (kind, rest));
         let as_path = |bytes| Path::new(OsStr::from_bytes(bytes));
         let whole = Self { kind, path: as_path(rest).to_owned(), reference: None };
         if matches!(kind, As::Directory | As::Tar) || is_there(as_path(rest)) {

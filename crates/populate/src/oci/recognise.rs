@@ -9,7 +9,8 @@ use crate::tar::TarSource;
 use crate::{EntryPath, OpenArchive, Source, SourceError, failure};
 
 /// Whether a directory is an OCI layout.
-pub(crate) fn is_image_layout(path: &Path) -> bool {
+#[must_use]
+pub fn is_image_layout(path: &Path) -> bool {
     path.join(MARKER).is_file() && path.join(INDEX).is_file()
 }
 

@@ -208,7 +208,7 @@ fn xattrs(records: Layered<'_>, numbers: &mut Numbers<'_>) -> Result<Vec<Xattr>,
         (&b"SCHILY.acl.access"[..], &b"system.posix_acl_access"[..]),
         (b"SCHILY.acl.default", b"system.posix_acl_default"),
     ] {
-        // The binary list takes precedence: the text may name users whose numbers nobody knows.
+        // The binary list takes precedence: the text may name users whose numbers are not known.
         if let Some(text) = value(records, key).filter(|_| xattrs.iter().all(|xattr| *xattr.name != *name))
             && let Some(list) = acl::from_text(text, numbers)?
         {

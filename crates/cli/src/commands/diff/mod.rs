@@ -11,7 +11,7 @@ use std::io::{self, Read, Write};
 use std::path::Path;
 
 use serde::Serialize;
-use undercroft_populate::{Compression, DirectorySource};
+use undercroft_populate::{Compression, DirectorySource, is_image_layout, split_kind};
 use undercroft_vfs::FileType;
 
 use self::manifest::{Item, Manifest};
@@ -26,9 +26,6 @@ use crate::text::out::{JsonArray, Out};
 
 /// Where the magic of a tar archive lies.
 const TAR_MAGIC_AT: usize = 257;
-
-/// What stands in front of a source that is said to be an archive, an image of containers or the files of one.
-const NAMES_OF_SOURCES: [&str; 5] = ["dir:", "tar:", "oci:", "oci-archive:", "docker-archive:"];
 
 /// One path at which the trees differ.
 #[derive(Debug, Serialize)]
@@ -84,7 +81,7 @@ fn compare(plan: &DiffPlan, format: Format) -> Result<(Option<Kind>, u64), Failu
 
 fn other(plan: &DiffPlan, complaints: &mut Complaints) -> Result<Manifest, Failure> {
     let path = Path::new(&plan.other);
-    if path.is_dir() && !path.join("oci-layout").is_file() {
+    if path.is_dir() && !is_image_layout(path) {
         let mut source = DirectorySource::open(path, None).map_err(|error| source_failure(&error))?;
         return manifest::of_source(&mut source, false, &plan.exclude, complaints);
     }
@@ -102,10 +99,7 @@ fn is_archive(path: &Path) -> io::Result<bool> {
         return Ok(true);
     }
     // A partition of an image is named by what is no file.
-    let Ok(found) = path.metadata() else {
-        let typed = path.as_os_str().as_encoded_bytes();
-        return Ok(NAMES_OF_SOURCES.iter().any(|name| typed.starts_with(name.as_bytes())));
-    };
+    let Ok(found) = path.metadata() else { return Ok(split_kind(path).is_some()) };
     if !found.is_file() {
         return Ok(false);
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use undercroft_populate::{
     DirectorySource, Entry, EntryKind, EntryPath, Error, FileId, OpenSource, Source, SourceError,
-    SourceErrorKind, Writer, WriterOptions, open_source,
+    SourceErrorKind, Writer, WriterOptions, is_image_layout, open_source,
 };
 use undercroft_vfs::{Error as VfsError, FileType, Node, Vfs};
 
@@ -189,7 +189,7 @@ pub(super) fn tar_in(session: &Session, plan: &TarIn) -> Result<(), Failure> {
     if base.kind() != FileType::Directory {
         return Err(Failure::inside(&plan.dir, &VfsError::NotDirectory));
     }
-    if plan.tar.is_dir() && !plan.tar.join("oci-layout").is_file() {
+    if plan.tar.is_dir() && !is_image_layout(&plan.tar) {
         let what = format!("{} is a directory and no archive", safe(plan.tar.as_os_str().as_bytes()));
         return Err(Failure::new(Kind::Host, what).advise("`undercroft put` copies directories"));
     }
