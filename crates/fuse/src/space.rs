@@ -113,16 +113,17 @@ impl Returning {
     }
 }
 
-/// The one request that waits with all patience.
-struct Patient<'a>(&'a AtomicBool);
+/// The one request that does something while others may not; a flag says that there is one.
+struct Only<'a>(&'a AtomicBool);
 
-impl<'a> Patient<'a> {
-    fn new(waiting: &'a AtomicBool) -> Option<Self> {
-        (!waiting.swap(true, Ordering::Acquire)).then_some(Self(waiting))
+impl<'a> Only<'a> {
+    /// `None` while there is one.
+    fn new(flag: &'a AtomicBool) -> Option<Self> {
+        (!flag.swap(true, Ordering::Acquire)).then_some(Self(flag))
     }
 }
 
-impl Drop for Patient<'_> {
+impl Drop for Only<'_> {
     fn drop(&mut self) {
         self.0.store(false, Ordering::Release);
     }
@@ -153,7 +154,7 @@ impl Server {
     fn when_space_comes<T>(&self, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
         let returning = self.nodes().returning();
         let began = Instant::now();
-        let patient = Patient::new(&returning.waiting);
+        let patient = Only::new(&returning.waiting);
         let patience = if patient.is_some() { PATIENCE } else { PATIENCE_BESIDE };
         loop {
             let events = returning.events();
@@ -206,9 +207,7 @@ impl Server {
             return;
         }
         // It occupies an event loop, of which the others are to bring what is waited for.
-        if returning.telling.swap(true, Ordering::Acquire) {
-            return;
-        }
+        let Some(_telling) = Only::new(&returning.telling) else { return };
         loop {
             let gone = returning.gone();
             if !self.nodes().has_unlinked() || began.elapsed() > PATIENCE_MAX {
@@ -221,7 +220,6 @@ impl Server {
             }
         }
         returning.told_at.store(events, Ordering::Relaxed);
-        returning.telling.store(false, Ordering::Release);
     }
 
     /// A program has closed a file.

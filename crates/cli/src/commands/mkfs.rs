@@ -87,10 +87,7 @@ impl Made {
     /// How large it is.
     fn size_bytes(&self) -> u64 {
         match self {
-            Self::Ext(made) => {
-                let geometry = made.superblock.geometry();
-                geometry.blocks() * u64::from(geometry.block_bytes())
-            }
+            Self::Ext(made) => made.superblock.geometry().size_bytes(),
             Self::Xfs(made) => made.superblock.geometry().data_bytes(),
         }
     }
@@ -335,7 +332,7 @@ impl ExtReport {
         Self {
             filesystem: superblock.family(),
             uuid: superblock.uuid().to_string(),
-            size_bytes: geometry.blocks() * u64::from(geometry.block_bytes()),
+            size_bytes: geometry.size_bytes(),
             block_bytes: geometry.block_bytes(),
             blocks: geometry.blocks(),
             reserved_blocks: geometry.reserved_blocks(),

@@ -6,7 +6,7 @@ use std::io::Write;
 
 use serde::Serialize;
 use undercroft_block::Device;
-use undercroft_ext4::{OpenOptions, Shrunk, Superblock};
+use undercroft_ext4::{BackupSuperblock, OpenOptions, Shrunk, Superblock};
 use undercroft_vfs::Error;
 
 use super::grow;
@@ -114,7 +114,8 @@ fn size_now(spec: &ImageSpec) -> Result<SizeNow, Failure> {
 fn finish_shrinking(spec: &ImageSpec, size_bytes: u64, format: Format) -> Result<(), Failure> {
     grow::grow_unmounted(spec, Some(size_bytes), &mut |_, _| ())?;
     let located = image::locate(spec)?;
-    let superblock = Superblock::read(&*located.device).map_err(|error| failure(&spec.shown(), &error))?;
+    let failed = |error: Error| failure(&spec.shown(), &error);
+    let superblock = Superblock::read(&*located.device).map_err(failed)?;
     let geometry = superblock.geometry();
     let same = Shrunk {
         block_bytes: geometry.block_bytes(),
@@ -123,9 +124,10 @@ fn finish_shrinking(spec: &ImageSpec, size_bytes: u64, format: Format) -> Result
         inodes: (geometry.inodes(), geometry.inodes()),
     };
     let (device, is_partition) = (std::sync::Arc::clone(&located.device), located.partition.is_some());
-    let was_larger = has_copy_behind(&superblock, &device);
+    let is_whole = device.size_bytes() <= geometry.size_bytes();
+    let was_larger = !is_whole && has_copy_behind(&superblock, &device).map_err(failed)?;
     located.close()?;
-    let not_cut = if device.size_bytes() <= geometry.size_bytes() {
+    let not_cut = if is_whole {
         None
     } else if was_larger {
         cut(spec, &device, &same, is_partition)?
@@ -137,22 +139,13 @@ fn finish_shrinking(spec: &ImageSpec, size_bytes: u64, format: Format) -> Result
 }
 
 /// Whether a copy of the superblock lies behind the end of the filesystem, where one lay when it was larger.
-fn has_copy_behind(superblock: &Superblock, device: &Device) -> bool {
-    let geometry = superblock.geometry();
-    let start = |group: u64| {
-        let block = group.checked_mul(geometry.blocks_per_group().into())?;
-        (block + u64::from(geometry.first_data_block())).checked_mul(geometry.block_bytes().into())
-    };
-    let powers = |base: u64| std::iter::successors(Some(base), move |power| power.checked_mul(base));
-    let starts = [3, 5, 7].into_iter().flat_map(|base| {
-        powers(base).map_while(start).take_while(|&at| at < device.size_bytes()).collect::<Vec<_>>()
-    });
-    starts.chain(start(1)).filter(|&at| at >= geometry.size_bytes()).any(|at| {
-        let mut bytes = [0; 1024];
-        device.read_at(at, &mut bytes).is_ok()
-            && bytes[56..58] == [0x53, 0xef]
-            && bytes[104..120] == *superblock.uuid().as_bytes()
-    })
+fn has_copy_behind(superblock: &Superblock, device: &Device) -> undercroft_vfs::Result<bool> {
+    let (block_bits, end) = (superblock.geometry().block_bits(), superblock.geometry().blocks());
+    let copies = BackupSuperblock::find(&**device)?;
+    Ok(copies.iter().any(|copy| {
+        let is_its = copy.superblock().uuid() == superblock.uuid();
+        is_its && copy.superblock().geometry().block_bits() == block_bits && copy.block() >= end
+    }))
 }
 
 fn options() -> OpenOptions {

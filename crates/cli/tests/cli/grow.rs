@@ -1,20 +1,15 @@
 //! `grow`: e2fsck checks what has grown, and what is refused stays as it was.
 
 use std::fs::{self, File};
-use std::path::Path;
 use std::process::Command;
 
-use crate::support::{PROGRAM, run, tool, undercroft};
-
-fn make(path: &Path, family: &str, size: &str) {
-    undercroft(["mkfs", family, path.to_str().unwrap(), "--size", size]).succeeded();
-}
+use crate::support::{PROGRAM, make_filesystem, run, tool, undercroft};
 
 #[test]
 fn a_raw_image_is_made_longer_and_its_filesystem_larger() {
     let dir = tempfile::tempdir().unwrap();
     let image = dir.path().join("a.img");
-    make(&image, "ext4", "64M");
+    make_filesystem(&image, "ext4", "64M");
     let path = image.to_str().unwrap();
     let text = undercroft(["grow", path, "1G"]).text();
     assert!(text.contains("has grown from 64 MiB to 1 GiB"), "{text}");
@@ -35,7 +30,7 @@ fn a_raw_image_is_made_longer_and_its_filesystem_larger() {
 fn xfs_grows_too() {
     let dir = tempfile::tempdir().unwrap();
     let image = dir.path().join("a.img");
-    make(&image, "xfs", "300M");
+    make_filesystem(&image, "xfs", "300M");
     let path = image.to_str().unwrap();
     let text = undercroft(["grow", path, "1G"]).text();
     assert!(text.contains("has grown from 300 MiB to 1 GiB"), "{text}");
@@ -54,7 +49,7 @@ fn xfs_grows_too() {
 fn what_cannot_grow_is_refused_and_its_file_stays_as_long_as_it_was() {
     let dir = tempfile::tempdir().unwrap();
     let image = dir.path().join("a.img");
-    make(&image, "ext4", "64M");
+    make_filesystem(&image, "ext4", "64M");
     let path = image.to_str().unwrap();
     let refusal = undercroft(["grow", path, "32M"]).failed(4);
     assert!(refusal.contains("undercroft resize"), "{refusal}");

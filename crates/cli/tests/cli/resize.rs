@@ -1,19 +1,14 @@
 //! `resize`: smaller and larger again, and what is refused stays as it was.
 
 use std::fs;
-use std::path::Path;
 
-use crate::support::{tool, undercroft};
-
-fn make(path: &Path, family: &str, size: &str) {
-    undercroft(["mkfs", family, path.to_str().unwrap(), "--size", size]).succeeded();
-}
+use crate::support::{make_filesystem, tool, undercroft};
 
 #[test]
 fn a_raw_image_becomes_as_small_as_it_can_be_and_larger_again() {
     let dir = tempfile::tempdir().unwrap();
     let image = dir.path().join("a.img");
-    make(&image, "ext4", "256M");
+    make_filesystem(&image, "ext4", "256M");
     let path = image.to_str().unwrap();
     let told = undercroft(["resize", path, "--print-minimum", "--json"]).json();
     assert_eq!(fs::metadata(&image).unwrap().len(), 256 << 20);
@@ -39,7 +34,7 @@ fn a_raw_image_becomes_as_small_as_it_can_be_and_larger_again() {
 fn what_cannot_become_smaller_is_refused_and_stays_as_it_is() {
     let dir = tempfile::tempdir().unwrap();
     let image = dir.path().join("a.img");
-    make(&image, "ext4", "64M");
+    make_filesystem(&image, "ext4", "64M");
     let path = image.to_str().unwrap();
     let before = fs::read(&image).unwrap();
     let refusal = undercroft(["resize", path, "1M"]).failed(4);
@@ -47,7 +42,7 @@ fn what_cannot_become_smaller_is_refused_and_stays_as_it_is() {
     assert!(undercroft(["resize", path, "1M", "-M"]).failed(2).contains("one of SIZE"));
     assert!(fs::read(&image).unwrap() == before, "the image has changed");
     let xfs = dir.path().join("x.img");
-    make(&xfs, "xfs", "300M");
+    make_filesystem(&xfs, "xfs", "300M");
     let path = xfs.to_str().unwrap();
     let before = fs::read(&xfs).unwrap();
     for size in ["200M", "-M", "-P"] {

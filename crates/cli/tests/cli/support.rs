@@ -23,6 +23,11 @@ pub(crate) fn undercroft<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> 
     run(Command::new(PROGRAM).args(args))
 }
 
+/// Makes a filesystem in a new image file.
+pub(crate) fn make_filesystem(path: &Path, family: &str, size: &str) {
+    undercroft(["mkfs", family, path.to_str().unwrap(), "--size", size]).succeeded();
+}
+
 /// Runs a command to its end.
 pub(crate) fn run(command: &mut Command) -> Run {
     let output = command.stdin(Stdio::null()).output().unwrap();

@@ -2,19 +2,14 @@
 
 use std::fs;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
 
-use crate::support::{tool, undercroft};
-
-fn make(path: &Path, family: &str, size: &str) {
-    undercroft(["mkfs", family, path.to_str().unwrap(), "--size", size]).succeeded();
-}
+use crate::support::{make_filesystem, tool, undercroft};
 
 #[test]
 fn a_filesystem_is_tuned_in_the_words_of_tune2fs() {
     let dir = tempfile::tempdir().unwrap();
     let image = dir.path().join("a.img");
-    make(&image, "ext4", "64M");
+    make_filesystem(&image, "ext4", "64M");
     let path = image.to_str().unwrap();
     let args = "-m 1 -e remount-ro -c 30 -i 6m -o ^acl,debug -E stride=4,stripe_width=8,mount_opts=discard -u 5 -g 6";
     let text = undercroft(["tune", path].into_iter().chain(args.split(' '))).text();
@@ -49,7 +44,7 @@ fn a_filesystem_is_tuned_in_the_words_of_tune2fs() {
 fn what_cannot_be_tuned_is_refused_and_stays_as_it_is() {
     let dir = tempfile::tempdir().unwrap();
     let image = dir.path().join("a.img");
-    make(&image, "ext4", "64M");
+    make_filesystem(&image, "ext4", "64M");
     let path = image.to_str().unwrap();
     let before = fs::read(&image).unwrap();
     for (args, code, word) in [
@@ -73,7 +68,7 @@ fn what_cannot_be_tuned_is_refused_and_stays_as_it_is() {
     assert!(undercroft(["tune", path]).failed(2).contains("nothing to change"));
     assert!(fs::read(&image).unwrap() == before, "the image has changed");
     let xfs = dir.path().join("x.img");
-    make(&xfs, "xfs", "300M");
+    make_filesystem(&xfs, "xfs", "300M");
     let path = xfs.to_str().unwrap();
     assert!(undercroft(["tune", path, "-m", "1"]).failed(4).contains("(-L)"));
     undercroft(["tune", path, "-L", "data"]).succeeded();
@@ -109,7 +104,7 @@ fn checksums_that_are_switched_already_get_their_copies() {
 fn the_size_that_it_has_cuts_nothing_but_what_was_the_filesystem() {
     let dir = tempfile::tempdir().unwrap();
     let image = dir.path().join("a.img");
-    make(&image, "ext4", "16M");
+    make_filesystem(&image, "ext4", "16M");
     let path = image.to_str().unwrap();
     let file = fs::File::options().write(true).open(&image).unwrap();
     file.write_all_at(b"a signature", 16 << 20).unwrap();

@@ -2,8 +2,8 @@
 //!
 //! The filling is rehearsed without content, on a filesystem that is larger than needed, in a scratch file that takes only the
 //! room of its metadata. What it took there it takes in a smaller one: the smallest is the one in which, by mkfs's own
-//! arithmetic, as much is free. A filesystem that turns out to be too small, because its space lies in more pieces, is made again a little
-//! larger.
+//! arithmetic, as much is free. A filesystem that turns out to be too small, because its space lies in more pieces, is made
+//! again a little larger.
 
 use std::env::temp_dir;
 use std::fs::File;
