@@ -15,6 +15,7 @@ mod hints;
 mod image;
 mod look;
 mod md;
+mod mke2fs;
 mod mkfs;
 mod mkfs_from;
 mod named;

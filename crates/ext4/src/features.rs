@@ -216,9 +216,14 @@ impl Features {
         Some((Self::by_name(name)?, is_on))
     }
 
-    /// The one feature of this name, as [`names`](Self::names) gives it.
+    /// The one feature of this name, as [`names`](Self::names) gives it or as mke2fs has called it before.
     #[must_use]
     pub fn by_name(name: &str) -> Option<Self> {
+        let name = match name {
+            "extents" => "extent",
+            "uninit_groups" | "gdt_csum" => "uninit_bg",
+            name => name,
+        };
         let bit = |names: &[Option<&str>]| names.iter().position(|known| *known == Some(name));
         if let Some(bit) = bit(&COMPAT_NAMES) {
             return Some(Compat::from_bits_retain(1 << bit).into());

@@ -91,12 +91,12 @@ fn text(bytes: &[u8]) -> String {
 }
 
 /// The block of a filesystem that is not in use.
-pub(crate) fn clean_block(superblock: &Superblock, seconds: u64) -> Vec<u8> {
+pub(crate) fn clean_block(superblock: &Superblock, seconds: u64, interval_s: u16) -> Vec<u8> {
     let mut mmp = RawMmp::new_zeroed();
     mmp.mmp_magic.set(MAGIC);
     mmp.mmp_seq.set(SEQUENCE_CLEAN);
     mmp.mmp_time.set(seconds);
-    mmp.mmp_check_interval.set(DEFAULT_INTERVAL_SECONDS);
+    mmp.mmp_check_interval.set(interval_s);
     if superblock.has_metadata_checksums() {
         let sum = crc32c(superblock.checksum_seed(), &mmp.as_bytes()[..size_of::<RawMmp>() - 4]);
         mmp.mmp_checksum.set(sum);

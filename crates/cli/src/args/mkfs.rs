@@ -60,6 +60,18 @@ pub(crate) struct MkfsArgs {
     #[command(flatten)]
     pub(crate) danger: DangerArgs,
 
+    /// Print what would be made, and make nothing
+    #[arg(short = 'n', long = "dry-run", conflicts_with = "sources")]
+    pub(crate) dry_run: bool,
+
+    /// What it is for: names that mke2fs.conf defines, separated by commas; by its size where there are none
+    #[arg(short = 'T', value_name = "USAGE", value_delimiter = ',')]
+    pub(crate) usage: Vec<String>,
+
+    /// Do not read /etc/mke2fs.conf, or what MKE2FS_CONFIG names
+    #[arg(long)]
+    pub(crate) no_conf: bool,
+
     /// Features to add, or with a ^ to leave out, separated by commas
     #[arg(short = 'O', value_name = "FEATURES", value_delimiter = ',', allow_hyphen_values = true)]
     pub(crate) features: Vec<String>,
@@ -100,6 +112,14 @@ pub(crate) struct MkfsArgs {
     #[arg(short = 'L', value_name = "LABEL")]
     pub(crate) label: Option<OsString>,
 
+    /// What the kernel does when it finds damage: continue, remount-ro or panic
+    #[arg(short = 'e', value_name = "BEHAVIOUR")]
+    pub(crate) on_error: Option<String>,
+
+    /// Where it was mounted last, as the superblock has it; at most 64 bytes
+    #[arg(short = 'M', value_name = "DIRECTORY")]
+    pub(crate) last_mounted: Option<OsString>,
+
     /// UUID; `random` by default, `clear` is all zeroes
     #[arg(short = 'U', value_name = "UUID")]
     pub(crate) uuid: Option<String>,
@@ -108,7 +128,9 @@ pub(crate) struct MkfsArgs {
     #[arg(short = 'J', value_name = "OPTIONS", value_delimiter = ',')]
     pub(crate) journal: Vec<String>,
 
-    /// Other options: stride=N, stripe_width=N, root_owner=UID:GID, lazy_itable_init=0|1, hash_seed=UUID, nodiscard
+    /// Other options: stride=N, stripe_width=N, resize=BLOCKS, root_owner=UID:GID, lazy_itable_init=0|1, hash_seed=UUID,
+    /// orphan_file_size=SIZE, mmp_update_interval=SECONDS, encoding=utf8, encoding_flags=strict,
+    /// assume_storage_prezeroed=0|1, test_fs, nodiscard
     #[arg(short = 'E', value_name = "OPTIONS", value_delimiter = ',')]
     pub(crate) extended: Vec<String>,
 
@@ -121,6 +143,49 @@ pub(crate) struct MkfsArgs {
 
     #[command(flatten)]
     pub(crate) from: FromArgs,
+
+    #[command(flatten)]
+    pub(crate) of_mke2fs: OfMke2fs,
+}
+
+/// Options of mke2fs that change nothing here, or ask for what is not made.
+#[derive(Debug, Args)]
+pub(crate) struct OfMke2fs {
+    /// Direct I/O
+    #[arg(short = 'D', hide = true)]
+    pub(crate) direct: bool,
+
+    /// More words
+    #[arg(short = 'v', hide = true)]
+    pub(crate) verbose: bool,
+
+    /// `-E nodiscard` of older ones
+    #[arg(short = 'K', hide = true)]
+    pub(crate) keep: bool,
+
+    /// A search for bad blocks
+    #[arg(short = 'c', hide = true, action = clap::ArgAction::Count)]
+    pub(crate) bad_blocks: u8,
+
+    /// A list of bad blocks
+    #[arg(short = 'l', hide = true)]
+    pub(crate) bad_blocks_list: Option<OsString>,
+
+    /// The operating system
+    #[arg(short = 'o', hide = true)]
+    pub(crate) creator: Option<OsString>,
+
+    /// The revision
+    #[arg(short = 'r', hide = true)]
+    pub(crate) revision: Option<OsString>,
+
+    /// Superblock and descriptors only
+    #[arg(short = 'S', hide = true)]
+    pub(crate) superblock_only: bool,
+
+    /// A file that undoes it
+    #[arg(short = 'z', hide = true)]
+    pub(crate) undo: Option<OsString>,
 }
 
 /// What `mkfs` makes beside the family of ext4.

@@ -28,7 +28,7 @@ pub(crate) use common::{DangerArgs, ImageArgs, JsonArg};
 pub(crate) use disk::{AddArgs, Compress, CreateArgs, DiskCommand, DiskFamily, ImageCommand, TableKind};
 pub(crate) use get::GetArgs;
 pub(crate) use md::{ArrayArgs, MdCommand, MdCreateArgs, NewMemberArgs, WaitArgs};
-pub(crate) use mkfs::{MkfsArgs, MkfsFamily, MkfsOther, NewImageFormat};
+pub(crate) use mkfs::{MkfsArgs, MkfsFamily, MkfsOther, NewImageFormat, OfMke2fs};
 pub(crate) use mkfs_from::FromArgs;
 pub(crate) use mkfs_xfs::MkfsXfsArgs;
 pub(crate) use mount::MountCommand;

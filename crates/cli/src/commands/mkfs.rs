@@ -176,7 +176,10 @@ fn would_make(plan: &MkfsPlan) -> Result<Made, Failure> {
 
 fn decide(plan: &MkfsPlan, device: &dyn BlockDevice) -> Result<Made, Failure> {
     match &plan.options {
-        NewFormat::Ext(_) => Err(Failure::new(Kind::Usage, "ext2, ext3 and ext4 are made at once")),
+        NewFormat::Ext(options) => {
+            let made = ext4::plan_mkfs(device, options);
+            made.map(Made::Ext).map_err(|error| Failure::of(Kind::of_mkfs(&error), &error))
+        }
         NewFormat::Xfs(options) => {
             let made = xfs::plan_mkfs(device, options);
             made.map(Made::Xfs).map_err(|error| xfs_failure(device, options, &error))

@@ -9,6 +9,7 @@ use undercroft_xfs as xfs;
 use uuid::Uuid;
 
 use super::ImageSpec;
+use super::mke2fs;
 use super::mkfs_from::{self, FillPlan};
 use crate::args::{MkfsArgs, MkfsFamily, MkfsOther, MkfsXfsArgs, NewImageFormat};
 use crate::exit::Kind;
@@ -59,6 +60,7 @@ impl MkfsPlan {
         let (Some(family), Some(image)) = (typed.family, &typed.image) else {
             return Err(Failure::new(Kind::Usage, "a type and an image are missing"));
         };
+        mke2fs::refuse(&typed.of_mke2fs)?;
         let image = image_of(image, typed.danger.write_while_in_use)?;
         let size_bytes = match (&typed.size, &typed.fs_size) {
             (Some(_), Some(_)) => {
@@ -78,7 +80,13 @@ impl MkfsPlan {
         let usual = MkfsOptions::new(family);
         let mut fill = FillPlan::of(&typed.from, typed.directory.as_deref(), typed.size.as_deref())?;
         check_auto(typed.size.as_deref(), fill.as_ref())?;
+        let on_error = typed.on_error.as_deref().map(super::tune::on_error).transpose()?;
         let mut options = MkfsOptions {
+            conf: if typed.no_conf { usual.conf.clone() } else { mke2fs::conf()? },
+            usage: typed.usage,
+            on_error,
+            last_mounted: typed.last_mounted.map(OsString::into_vec).unwrap_or_default(),
+            discard: typed.of_mke2fs.keep.then_some(false),
             features: typed.features.join(","),
             size_bytes,
             block_bytes: typed.block_bytes,
@@ -87,8 +95,8 @@ impl MkfsPlan {
             bytes_per_inode: typed.bytes_per_inode,
             inodes: typed.inodes,
             per_group: typed.per_group,
-            groups_per_flex: typed.groups_per_flex.unwrap_or(usual.groups_per_flex),
-            reserved_percent: typed.reserved_percent.unwrap_or(usual.reserved_percent),
+            groups_per_flex: typed.groups_per_flex,
+            reserved_percent: typed.reserved_percent,
             label: typed.label.map(OsString::into_vec).unwrap_or_default(),
             uuid: typed.uuid.as_deref().map(own_uuid).transpose()?.flatten(),
             time: mkfs_from::source_date_epoch()?,
@@ -109,7 +117,7 @@ impl MkfsPlan {
         }
         options.journal_bytes = options.journal_bytes.map(|megabytes| megabytes << 20);
         for option in &typed.extended {
-            extended(&mut options, option)?;
+            mke2fs::extended(&mut options, option)?;
         }
         if let Some(fill) = &mut fill
             && typed.extended.iter().any(|option| option.starts_with("root_owner="))
@@ -127,7 +135,7 @@ impl MkfsPlan {
             format,
             options: NewFormat::Ext(options),
             overwrite: typed.force,
-            dry_run: false,
+            dry_run: typed.dry_run,
             quiet: typed.quiet,
         })
     }
@@ -229,32 +237,12 @@ pub(super) fn format_of_new(typed: NewImageFormat) -> ImageFormat {
     }
 }
 
-fn extended(options: &mut MkfsOptions, option: &str) -> Result<(), Failure> {
-    let (name, value) = option.split_once('=').map_or((option, None), |(name, value)| (name, Some(value)));
-    match (name, value) {
-        ("stride", Some(value)) => options.stride_blocks = Some(number(option, value)?),
-        ("stripe_width" | "stripe-width", Some(value)) => {
-            options.stripe_width_blocks = Some(number(option, value)?);
-        }
-        ("root_owner", Some(value)) => {
-            let Some((user, group)) = value.split_once(':') else { return Err(unknown("-E", option)) };
-            options.root_owner = (number(option, user)?, number(option, group)?);
-        }
-        ("lazy_itable_init", value) => options.lazy_inode_tables = value != Some("0"),
-        ("hash_seed", Some(value)) => options.hash_seed = Some(uuid(value)?),
-        ("discard", None) => options.discard = true,
-        ("nodiscard", None) => options.discard = false,
-        _ => return Err(unknown("-E", option)),
-    }
-    Ok(())
-}
-
-fn unknown(flag: &str, option: &str) -> Failure {
+pub(super) fn unknown(flag: &str, option: &str) -> Failure {
     Failure::new(Kind::Usage, format!("{flag} {option}: there is no such option"))
         .advise("`undercroft mkfs --help` lists them")
 }
 
-fn number<T: std::str::FromStr>(option: &str, value: &str) -> Result<T, Failure> {
+pub(super) fn number<T: std::str::FromStr>(option: &str, value: &str) -> Result<T, Failure> {
     value.parse().map_err(|_| Failure::new(Kind::Usage, format!("{option}: {value:?} is no fitting number")))
 }
 

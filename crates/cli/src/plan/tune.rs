@@ -82,13 +82,8 @@ fn journal_bytes(word: &str) -> Result<u64, Failure> {
         .ok_or_else(|| usage(format!("-J {word}: take size=MEGABYTES; other journals are made by tune2fs")))
 }
 
-fn on_error(word: &str) -> Result<OnError, Failure> {
-    match word {
-        "continue" => Ok(OnError::Continue),
-        "remount-ro" => Ok(OnError::RemountReadOnly),
-        "panic" => Ok(OnError::Panic),
-        _ => Err(usage(format!("-e {word}: take continue, remount-ro or panic"))),
-    }
+pub(super) fn on_error(word: &str) -> Result<OnError, Failure> {
+    OnError::by_name(word).ok_or_else(|| usage(format!("-e {word}: take continue, remount-ro or panic")))
 }
 
 fn mounts_most(count: i32) -> Result<u16, Failure> {
@@ -139,12 +134,7 @@ fn extended(tuning: &mut Tuning, word: &str) -> Result<(), Failure> {
         "stripe_width" | "stripe-width" => tuning.stripe_width = Some(value.parse().map_err(|_| wrong())?),
         "mount_opts" => tuning.mount_options = Some(value.as_bytes().to_vec()),
         "hash_alg" | "hash-alg" => {
-            tuning.hash_algorithm = Some(match value {
-                "legacy" => HashAlgorithm::Legacy,
-                "half_md4" => HashAlgorithm::HalfMd4,
-                "tea" => HashAlgorithm::Tea,
-                _ => return Err(wrong()),
-            });
+            tuning.hash_algorithm = Some(HashAlgorithm::by_name(value).ok_or_else(wrong)?);
         }
         _ => return Err(wrong()),
     }

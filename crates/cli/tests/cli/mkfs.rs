@@ -178,3 +178,76 @@ fn an_identifier_may_be_asked_for_by_mke2fs_words() {
     assert_ne!(uuid("random"), uuid("random"));
     assert_eq!(uuid("clear"), "\"00000000-0000-0000-0000-000000000000\"");
 }
+
+/// The configuration that `MKE2FS_CONFIG` names counts, unless it is left out; what is wrong with it is said with its line.
+#[test]
+fn a_mke2fs_conf_is_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let (image, conf) = (dir.path().join("image"), dir.path().join("mke2fs.conf"));
+    let path = image.to_str().unwrap();
+    let inode_bytes = |text: &str, options: &[&str]| {
+        let _ = fs::remove_file(&image);
+        fs::write(&conf, text).unwrap();
+        let args = [&["mkfs", "ext4", path, "--size", "64M", "--json"], options].concat();
+        let mut command = Command::new(PROGRAM);
+        run(command.args(args).env("MKE2FS_CONFIG", &conf))
+    };
+    let text =
+        "[fs_types]\next4 = {\nfeatures = extent\ninode_size = 512\n}\nnews = {\ninode_size = 1024\n}\n";
+    assert_eq!(inode_bytes(text, &[]).json()["inode_bytes"], 512);
+    assert_eq!(inode_bytes(text, &["-T", "news"]).json()["inode_bytes"], 1024);
+    assert_eq!(inode_bytes(text, &["-I", "128"]).json()["inode_bytes"], 128);
+    assert_eq!(inode_bytes(text, &["--no-conf"]).json()["inode_bytes"], 256);
+    assert_eq!(inode_bytes("[fs_types\n", &["--no-conf"]).json()["inode_bytes"], 256);
+    let message = inode_bytes("[fs_types]\next4 = {\n", &[]).failed(2);
+    let wrong = format!("{}, line 2: the }} of ext4 is missing", conf.display());
+    assert_eq!(message, format!("{wrong}; correct it, or leave it out with `--no-conf`"));
+    assert!(inode_bytes(text, &["-T", "new"]).failed(2).contains("does not define the usage \"new\""));
+    assert!(inode_bytes("", &[]).failed(2).contains("does not define ext4"));
+    assert!(!image.exists(), "a refusal leaves no file");
+    fs::remove_file(&conf).unwrap();
+    let mut command = Command::new(PROGRAM);
+    let args = ["mkfs", "ext4", path, "--size", "64M", "--json"];
+    let built_in = run(command.args(args).env("MKE2FS_CONFIG", &conf)).json();
+    assert!(built_in["features"].as_array().unwrap().contains(&"orphan_file".into()), "{built_in}");
+}
+
+/// Options of mke2fs that mean nothing here are taken, and those that ask for something else are refused with the reason.
+#[test]
+fn other_options_of_mke2fs_are_taken_or_refused_with_a_reason() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("image");
+    let path = image.to_str().unwrap();
+    let make = |options: &[&str]| {
+        undercroft([&["mkfs", "ext4", path, "--size", "64M", "--no-conf"], options].concat())
+    };
+    for (options, words) in [
+        (&["-c"][..], "-c is not taken: disks map bad blocks away"),
+        (&["-l", "list"], "-l is not taken"),
+        (&["-o", "hurd"], "made for Linux"),
+        (&["-r", "0"], "revision 0"),
+        (&["-S"], "IMAGE?sb=BLOCK"),
+        (&["-z", "undo"], "copy the image before"),
+        (&["-E", "offset=4096"], "IMAGE?part=N"),
+        (&["-E", "packed_meta_blocks=1"], "is not taken"),
+        (&["-E", "quotatype=usrquota"], "tune2fs -O quota"),
+        (&["-E", "nonesuch"], "there is no such option"),
+        (&["-E", "orphan_file_size=1M"], "takes -b as well"),
+        (&["-e", "ignore"], "take continue, remount-ro or panic"),
+        (&["-E", "mmp_update_interval=5"], "add it with -O mmp"),
+        (&["-E", "encoding=latin1"], "take utf8"),
+    ] {
+        let message = make(options).failed(2);
+        assert!(message.contains(words) && !image.exists(), "{options:?}: {message}");
+    }
+    let plan = make(&["-n", "-v"]).text();
+    assert!(plan.contains("ext4 of 64 MiB") && !image.exists(), "{plan}");
+    let extended =
+        "orphan_file_size=256k,test_fs,assume_storage_prezeroed=1,lazy_journal_init=1,num_backup_sb=2";
+    make(&["-D", "-v", "-K", "-e", "panic", "-M", "/srv", "-b", "1024", "-E", extended]).succeeded();
+    tool(&format!("e2fsck -fn {path}"), dir.path());
+    let dump = tool(&format!("dumpe2fs -h {path}"), dir.path());
+    for line in ["Last mounted on:          /srv", "Errors behavior:          Panic", "test_filesystem"] {
+        assert!(dump.contains(line), "{line} in {dump}");
+    }
+}

@@ -1,9 +1,9 @@
-//! Which features a new filesystem has: those of its family, changed as asked, made consistent or refused.
+//! Which features a new filesystem has: those of its types, changed as asked, made consistent or refused.
 //!
-//! The families' features are those of e2fsprogs 1.47's own `mke2fs.conf`. A feature that came with the family
-//! and has lost what it depends on goes too; one that was asked for by name is refused.
+//! A feature that came with the types and has lost what it depends on goes too; one that was asked for by name is
+//! refused.
 
-use super::options::Family;
+use super::conf::Usual;
 use crate::features::{Compat, Features, Incompat, RoCompat};
 use undercroft_diskfs::mkfs::{MkfsError, refuse};
 
@@ -50,30 +50,48 @@ pub(super) struct Chosen {
 }
 
 impl Chosen {
-    /// The family's features, changed by a list as `mke2fs -O` takes it.
-    pub(super) fn new(family: Family, list: &str) -> Result<Self, MkfsError> {
-        let mut chosen = Self { features: of_family(family), asked: Features::NONE };
+    /// The usual features, changed by a list as `mke2fs -O` takes it.
+    pub(super) fn new(usual: &Usual, list: &str) -> Result<Self, MkfsError> {
+        let mut chosen = Self { features: Features::NONE, asked: Features::NONE };
+        for changes in &usual.features {
+            chosen.change(changes)?;
+        }
+        if list.is_empty() {
+            chosen.change(usual.default_features.as_deref().unwrap_or_default())?;
+        }
+        chosen.asked = Features::NONE;
+        chosen.change(list)?;
+        let beyond = chosen.features.without(MAKEABLE);
+        if beyond != Features::NONE {
+            let names = beyond.names().join(", ");
+            return refuse(format!(
+                "feature {names} cannot be made; leave it out: `-O ^{}`",
+                names.replace(", ", ",^")
+            ));
+        }
+        chosen.drop_unmet()?;
+        Ok(chosen)
+    }
+
+    fn change(&mut self, list: &str) -> Result<(), MkfsError> {
         for word in list.split(',').map(str::trim).filter(|word| !word.is_empty()) {
             if word == "none" {
-                chosen = Self { features: Features::NONE, asked: Features::NONE };
+                *self = Self { features: Features::NONE, asked: Features::NONE };
                 continue;
             }
             let (name, wanted) = word.strip_prefix('^').map_or((word, true), |name| (name, false));
             let Some(feature) = Features::by_name(name) else {
                 return refuse(format!("there is no feature {name:?}; `mke2fs -O` in mke2fs(8) lists them"));
             };
-            if !wanted {
-                chosen.drop(feature);
-                chosen.asked = chosen.asked.without(feature);
-            } else if !MAKEABLE.contains(feature) {
-                return refuse(format!("feature {name} cannot be made; leave it out of the list"));
+            if wanted {
+                self.features = self.features.with(feature);
+                self.asked = self.asked.with(feature);
             } else {
-                chosen.features = chosen.features.with(feature);
-                chosen.asked = chosen.asked.with(feature);
+                self.drop(feature);
+                self.asked = self.asked.without(feature);
             }
         }
-        chosen.drop_unmet()?;
-        Ok(chosen)
+        Ok(())
     }
 
     pub(super) fn compat(&self, flag: Compat) -> bool {
@@ -152,42 +170,27 @@ impl Chosen {
     }
 }
 
-fn of_family(family: Family) -> Features {
-    let ext2 = Features {
-        compat: Compat::RESIZE_INODE | Compat::DIR_INDEX | Compat::EXT_ATTR,
-        incompat: Incompat::FILETYPE,
-        ro_compat: RoCompat::SPARSE_SUPER | RoCompat::LARGE_FILE,
-    };
-    let ext3 = ext2.with(Compat::HAS_JOURNAL.into());
-    match family {
-        Family::Ext2 => ext2,
-        Family::Ext3 => ext3,
-        Family::Ext4 => ext3.with(Features {
-            compat: Compat::ORPHAN_FILE,
-            incompat: Incompat::EXTENTS | Incompat::SIXTY_FOUR_BIT | Incompat::FLEX_BG | Incompat::CSUM_SEED,
-            ro_compat: RoCompat::HUGE_FILE
-                | RoCompat::DIR_NLINK
-                | RoCompat::EXTRA_ISIZE
-                | RoCompat::METADATA_CSUM,
-        }),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mkfs::conf::Mke2fsConf;
+    use crate::mkfs::options::Family;
 
-    fn names(family: Family, list: &str) -> Vec<String> {
-        Chosen::new(family, list).unwrap().features.names()
+    fn usual() -> Usual {
+        Usual::of(&Mke2fsConf::built_in().of(Family::Ext4, &[], 1 << 30).unwrap()).unwrap()
+    }
+
+    fn names(list: &str) -> Vec<String> {
+        Chosen::new(&usual(), list).unwrap().features.names()
     }
 
     fn refusal(list: &str) -> String {
-        Chosen::new(Family::Ext4, list).unwrap_err().to_string()
+        Chosen::new(&usual(), list).unwrap_err().to_string()
     }
 
     #[test]
     fn what_depends_on_a_feature_goes_with_it_unless_it_was_asked_for() {
-        let left = names(Family::Ext4, "^metadata_csum,^has_journal");
+        let left = names("^metadata_csum,^has_journal");
         for gone in ["metadata_csum", "metadata_csum_seed", "has_journal", "orphan_file"] {
             assert!(!left.iter().any(|name| name == gone), "{gone}: {left:?}");
         }
@@ -199,8 +202,8 @@ mod tests {
 
     #[test]
     fn the_older_checksum_yields_to_the_newer() {
-        assert!(!names(Family::Ext4, "uninit_bg").contains(&"uninit_bg".to_owned()));
-        assert!(names(Family::Ext4, "^metadata_csum,uninit_bg").contains(&"uninit_bg".to_owned()));
+        assert!(!names("uninit_bg").contains(&"uninit_bg".to_owned()));
+        assert!(names("^metadata_csum,uninit_bg").contains(&"uninit_bg".to_owned()));
     }
 
     #[test]
@@ -208,6 +211,6 @@ mod tests {
         assert!(refusal("journal_dev").contains("feature journal_dev cannot be made"));
         assert!(refusal("quota").contains("feature quota cannot be made"));
         assert!(refusal("nonesuch").contains("\"nonesuch\""));
-        assert_eq!(names(Family::Ext4, "none,extent"), ["extent"]);
+        assert_eq!(names("none,extent"), ["extent"]);
     }
 }

@@ -60,8 +60,7 @@ impl Files<'_> {
             raw.s_orphan_file_inum.set(ORPHAN_FILE_INODE);
         }
         if shape.chosen.incompat(Incompat::MMP) {
-            raw.s_mmp_block.set(self.mmp_block(time)?);
-            raw.s_mmp_interval.set(mmp::DEFAULT_INTERVAL_SECONDS);
+            raw.s_mmp_block.set(self.mmp_block(time, raw.s_mmp_interval.get())?);
         }
         if shape.journal_blocks > 0 {
             self.journal(shape, raw)?;
@@ -215,9 +214,9 @@ impl Files<'_> {
         Ok(())
     }
 
-    fn mmp_block(&mut self, time: Timestamp) -> Result<u64, MkfsError> {
+    fn mmp_block(&mut self, time: Timestamp, interval_s: u16) -> Result<u64, MkfsError> {
         let home = self.allocate(0, 1)?[0].start;
-        let mut bytes = mmp::clean_block(self.superblock, time.seconds.unsigned_abs());
+        let mut bytes = mmp::clean_block(self.superblock, time.seconds.unsigned_abs(), interval_s);
         bytes.resize(self.block_bytes(), 0);
         self.planned.write(home, bytes);
         Ok(home)

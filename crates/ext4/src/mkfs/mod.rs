@@ -3,6 +3,7 @@
 //! | module | what it decides |
 //! | --- | --- |
 //! | `options`, `features` | what was asked for, and whether it can be made |
+//! | `conf` | what was not asked for: mke2fs.conf(5) |
 //! | `shape` | sizes and counts |
 //! | `tables`, `space` | where each group's bitmaps and inode tables lie, and what is left |
 //! | `files`, `inode` | the root directory and the filesystem's own files |
@@ -16,6 +17,7 @@
 //! Uses no locks; the device must not be in use otherwise. Left out: quota files, external journals, and lists of
 //! bad blocks.
 
+mod conf;
 mod features;
 mod files;
 mod groups;
@@ -35,6 +37,7 @@ use undercroft_diskfs::mkfs::{MkfsError, what_is_on};
 use undercroft_vfs::Timestamp;
 use zerocopy::IntoBytes;
 
+pub use conf::{ConfError, Mke2fsConf};
 use files::Files;
 use groups::{InodeUse, Totals};
 pub(crate) use groups::{describe_unused, encode};
@@ -48,7 +51,7 @@ pub(crate) use writer::Planned;
 
 use crate::checksum::crc32c;
 use crate::numbers::Group;
-use crate::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, Superblock};
+use crate::superblock::{Geometry, RawSuperblock, SUPERBLOCK_OFFSET, Superblock};
 
 /// The first inode that is not reserved.
 const FIRST_INODE: u32 = 11;
@@ -113,7 +116,8 @@ fn now(options: &MkfsOptions) -> Timestamp {
 /// [`MkfsError::Refused`], if what was asked for cannot be made.
 pub fn plan_mkfs(device: &dyn BlockDevice, options: &MkfsOptions) -> Result<NewFilesystem, MkfsError> {
     let Draft { superblock, journal_blocks, .. } = Draft::make(device, options)?;
-    Ok(NewFilesystem { superblock, journal_blocks, backups: Vec::new() })
+    let backups = backups(superblock.geometry()).map(|(_, block)| block).collect();
+    Ok(NewFilesystem { superblock, journal_blocks, backups })
 }
 
 /// A filesystem that is decided and not written yet.
@@ -122,6 +126,7 @@ struct Draft {
     planned: Planned,
     descriptors: Vec<u8>,
     journal_blocks: u32,
+    discard: bool,
 }
 
 impl Draft {
@@ -140,7 +145,7 @@ impl Draft {
         files.make(&shape, &mut raw, options.root_owner, time)?;
         let inodes = files.inodes;
         let used = files::used_inodes(&shape);
-        let lazy = options.lazy_inode_tables && shape.chosen.has_group_checksums();
+        let lazy = shape.lazy_inode_tables && shape.chosen.has_group_checksums();
         let inode_use = InodeUse { used, tables_are_zeroed: options.device_is_zeroed || !lazy };
         let totals =
             groups::describe(&superblock, &space, Group(0), &tables, &inodes, inode_use, &mut planned);
@@ -155,32 +160,37 @@ impl Draft {
         // A count that does not fit its 32 bits is left for Linux to work out.
         raw.s_overhead_clusters.set(u32::try_from(overhead).unwrap_or(0));
         let superblock = validate(&mut raw, device)?;
-        Ok(Self { superblock, planned, descriptors, journal_blocks: shape.journal_blocks })
+        let Shape { journal_blocks, discard, .. } = shape;
+        Ok(Self { superblock, planned, descriptors, journal_blocks, discard })
     }
 
     fn write(self, device: &dyn BlockDevice, options: &MkfsOptions) -> Result<NewFilesystem, MkfsError> {
-        let Self { superblock, planned, descriptors, journal_blocks } = self;
+        let Self { superblock, planned, descriptors, journal_blocks, discard } = self;
         let geometry = superblock.geometry();
         let block_bytes = u64::from(geometry.block_bytes());
         if !options.device_is_zeroed {
-            erase(device, geometry.blocks() * block_bytes, options.discard)?;
+            erase(device, geometry.blocks() * block_bytes, discard)?;
         }
         planned.carry_out(device, block_bytes, options.device_is_zeroed)?;
         write_descriptors(device, &superblock, &descriptors)?;
-        let mut backups = Vec::new();
-        for group in (1..geometry.groups()).map(Group).filter(|&group| geometry.has_superblock(group)) {
-            let block = geometry.group_start(group).0;
+        for (group, block) in backups(geometry) {
             let mut copy = superblock.raw().clone();
             copy.s_block_group_nr.set(group.0 as u16);
             seal(&mut copy, superblock.has_metadata_checksums());
             device.write_at(block * block_bytes, copy.as_bytes())?;
-            backups.push(block);
         }
         device.flush()?;
         device.write_at(SUPERBLOCK_OFFSET, superblock.raw().as_bytes())?;
         device.flush()?;
+        let backups = backups(geometry).map(|(_, block)| block).collect();
         Ok(NewFilesystem { superblock, journal_blocks, backups })
     }
+}
+
+/// The groups that begin with copies of the superblock, and where those lie.
+fn backups(geometry: &Geometry) -> impl Iterator<Item = (Group, u64)> {
+    let groups = (1..geometry.groups()).map(Group).filter(|&group| geometry.has_superblock(group));
+    groups.map(|group| (group, geometry.group_start(group).0))
 }
 
 /// Completes a superblock's checksum and has it validated as a reader would.

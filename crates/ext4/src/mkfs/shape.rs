@@ -6,18 +6,27 @@
 use undercroft_block::BlockDevice;
 use zerocopy::FromZeros;
 
+use super::conf::Usual;
 use super::features::Chosen;
 use super::options::MkfsOptions;
 use crate::checksum::crc32c;
 use crate::features::{Compat, Incompat, RoCompat};
+use crate::mmp;
 use crate::superblock::RawSuperblock;
 use undercroft_diskfs::mkfs::{MkfsError, random_uuid, refuse};
 
-const MIB: u64 = 1 << 20;
 /// The least inodes with which reserved ones, `lost+found` and the orphan file have one each.
 const INODES_MIN: u64 = 16;
 /// A last group with fewer blocks to spare is left out of the filesystem.
 const LAST_GROUP_MIN_BLOCKS: u64 = 50;
+/// The kernel takes no larger orphan file.
+const ORPHAN_FILE_MAX_BYTES: u32 = 8 << 20;
+/// The longest time between two marks that the filesystem is in use.
+const MMP_INTERVAL_MAX_S: u16 = 300;
+/// Mounts until a check is due, where checks are periodic, and as many more at most.
+const CHECKED_MOUNTS: u16 = 20;
+/// Where checks are periodic, one is due after 180 days.
+const CHECK_INTERVAL_S: u32 = 180 * 24 * 3600;
 /// Group descriptors count blocks in 16 bits, and Linux wants whole bytes of bitmap.
 const CLUSTERS_PER_GROUP_MAX: u32 = (1 << 16) - 8;
 const JOURNAL_MIN_BLOCKS: u64 = 1024;
@@ -36,19 +45,27 @@ pub(super) struct Shape {
     pub(super) fast_commit_blocks: u32,
     /// 0 without an orphan file.
     pub(super) orphan_file_blocks: u32,
+    /// Whether inode tables are left to Linux to zero.
+    pub(super) lazy_inode_tables: bool,
+    /// Whether the device is discarded first.
+    pub(super) discard: bool,
 }
 
 impl Shape {
     pub(super) fn decide(options: &MkfsOptions, device: &dyn BlockDevice) -> Result<Self, MkfsError> {
-        let mut chosen = Chosen::new(options.family, &options.features)?;
         let size = options.size_bytes.unwrap_or(device.size_bytes());
         if size > device.size_bytes() {
             let (name, room) = (device.name(), device.size_bytes());
             return refuse(format!("a filesystem of {size} bytes does not fit on {name}, which has {room}"));
         }
-        let units = Units::decide(options, device, &chosen, size)?;
+        let usual = usual(options, size)?;
+        let mut chosen = Chosen::new(&usual, &options.features)?;
+        let units = Units::decide(options, &usual, device, &chosen)?;
         let block_bytes = u64::from(units.block_bytes);
         let blocks = size / block_bytes;
+        if blocks > u64::from(u32::MAX) && usual.grows_to_64bit {
+            chosen.add(Incompat::SIXTY_FOUR_BIT.into());
+        }
         if blocks > u64::from(u32::MAX) && !chosen.incompat(Incompat::SIXTY_FOUR_BIT) {
             return refuse(format!(
                 "{blocks} blocks of {block_bytes} bytes cannot be counted without the feature 64bit; add it or \
@@ -59,12 +76,37 @@ impl Shape {
             chosen.give_up_if_set(Incompat::INLINE_DATA.into(), "inodes of 128 bytes have no room for it")?;
             chosen.give_up_if_set(RoCompat::PROJECT.into(), "inodes of 128 bytes have no room for it")?;
         }
-        let groups = Groups::decide(options, &units, &mut chosen, size, blocks)?;
+        let groups = Groups::decide(options, &usual, &units, &mut chosen, size, blocks)?;
         let (journal_blocks, fast_commit_blocks) = journal(options, &mut chosen, &groups, &units)?;
-        let orphan_file_blocks =
-            if chosen.compat(Compat::ORPHAN_FILE) { orphan_file_blocks(groups.blocks) } else { 0 };
-        let superblock = encode(options, device, &chosen, &units, &groups)?;
-        Ok(Self { superblock, chosen, journal_blocks, fast_commit_blocks, orphan_file_blocks })
+        let orphan_file_blocks = orphan_file(options, &chosen, &groups, &units)?;
+        let superblock = encode(options, &usual, device, &chosen, &units, &groups)?;
+        let lazy_inode_tables = options.lazy_inode_tables.unwrap_or(usual.lazy_inode_tables);
+        let discard = options.discard.unwrap_or(usual.discard);
+        Ok(Self {
+            superblock,
+            chosen,
+            journal_blocks,
+            fast_commit_blocks,
+            orphan_file_blocks,
+            lazy_inode_tables,
+            discard,
+        })
+    }
+}
+
+/// What is made of these options where nothing is asked for, on a filesystem of this size.
+fn usual(options: &MkfsOptions, size_bytes: u64) -> Result<Usual, MkfsError> {
+    let view = options.conf.of(options.family, &options.usage, size_bytes);
+    view.and_then(|view| Usual::of(&view)).or_else(refuse)
+}
+
+impl MkfsOptions {
+    /// The block size of a filesystem of this size, on a device with sectors of 512 bytes.
+    ///
+    /// # Errors
+    /// [`MkfsError::Refused`], if [`conf`](Self::conf) asks for what cannot be made.
+    pub fn block_bytes_at(&self, size_bytes: u64) -> Result<u32, MkfsError> {
+        self.block_bytes.map_or_else(|| Ok(usual(self, size_bytes)?.block_bytes), Ok)
     }
 }
 
@@ -79,18 +121,17 @@ struct Units {
 impl Units {
     fn decide(
         options: &MkfsOptions,
+        usual: &Usual,
         device: &dyn BlockDevice,
         chosen: &Chosen,
-        size: u64,
     ) -> Result<Self, MkfsError> {
-        let usual = if size < 512 * MIB { 1024 } else { 4096 };
         let sector = device.topology().logical_block_bytes;
-        let block_bytes = options.block_bytes.unwrap_or(usual.max(sector));
+        let block_bytes = options.block_bytes.unwrap_or(usual.block_bytes.max(sector));
         if !block_bytes.is_power_of_two() || !(1 << 10..=1 << 16).contains(&block_bytes) {
             return refuse(format!("blocks of {block_bytes} bytes: take a power of two from 1024 to 65536"));
         }
         let cluster_bytes = if chosen.ro_compat(RoCompat::BIGALLOC) {
-            let bytes = options.cluster_bytes.unwrap_or(block_bytes * 16);
+            let bytes = options.cluster_bytes.or(usual.cluster_bytes).unwrap_or(block_bytes * 16);
             if !bytes.is_power_of_two() || bytes <= block_bytes || bytes > 1 << 29 {
                 return refuse(format!(
                     "clusters of {bytes} bytes: take a power of two over {block_bytes}, 536870912 at most"
@@ -104,7 +145,7 @@ impl Units {
         } else {
             block_bytes
         };
-        let inode_bytes = options.inode_bytes.unwrap_or(256);
+        let inode_bytes = options.inode_bytes.unwrap_or(usual.inode_bytes);
         if !inode_bytes.is_power_of_two() || inode_bytes < 128 || u32::from(inode_bytes) > block_bytes {
             return refuse(format!(
                 "inodes of {inode_bytes} bytes: take a power of two from 128 to the block size, {block_bytes}"
@@ -133,6 +174,7 @@ struct Groups {
 impl Groups {
     fn decide(
         options: &MkfsOptions,
+        usual: &Usual,
         units: &Units,
         chosen: &mut Chosen,
         size: u64,
@@ -145,7 +187,7 @@ impl Groups {
             ));
         };
         let first_data_block = u32::from(units.cluster_bytes == 1024);
-        let wanted_inodes = wanted_inodes(options, units, size)?;
+        let wanted_inodes = wanted_inodes(options, usual, units, size)?;
         let too_small = || refuse(format!("{size} bytes are too small for this filesystem; give it more"));
         loop {
             let Some(in_groups) = blocks.checked_sub(u64::from(first_data_block)).filter(|&n| n > 0) else {
@@ -163,10 +205,22 @@ impl Groups {
                 chosen.give_up_if_set(Compat::RESIZE_INODE.into(), reason)?;
             }
             let reserved_descriptor_blocks = if chosen.compat(Compat::RESIZE_INODE) {
-                let largest = (blocks * 1024).min(u64::from(u32::MAX)) - u64::from(first_data_block);
-                let largest_groups = largest.div_ceil(u64::from(blocks_per_group));
-                let more = largest_groups.div_ceil(u64::from(per_block)) - u64::from(descriptor_blocks);
-                more.min(u64::from(units.block_bytes / 4)) as u32
+                let more = |largest: u64| {
+                    let blocks = largest.div_ceil(blocks_per_group.into()).div_ceil(per_block.into());
+                    blocks.saturating_sub(descriptor_blocks.into()).min(u64::from(units.block_bytes / 4))
+                        as u32
+                };
+                let usual = (blocks * 1024).min(u64::from(u32::MAX)) - u64::from(first_data_block);
+                match options.grows_to_blocks {
+                    Some(wanted) if wanted <= blocks => {
+                        return refuse(format!(
+                            "room for growth to {wanted} blocks: take more than the {blocks} that are made"
+                        ));
+                    }
+                    // As mke2fs: what there is room for without more reserves as usual.
+                    Some(wanted) if more(wanted) > 0 => more(wanted),
+                    _ => more(usual),
+                }
             } else {
                 0
             };
@@ -214,18 +268,11 @@ fn clusters_per_group(options: &MkfsOptions, units: &Units) -> Result<u32, MkfsE
     Ok(count)
 }
 
-fn wanted_inodes(options: &MkfsOptions, units: &Units, size: u64) -> Result<u64, MkfsError> {
+fn wanted_inodes(options: &MkfsOptions, usual: &Usual, units: &Units, size: u64) -> Result<u64, MkfsError> {
     if let Some(count) = options.inodes {
         return Ok(u64::from(count).max(INODES_MIN));
     }
-    let usual = match size / MIB {
-        0..3 => 8192,
-        3..512 => 4096,
-        512..0x40_0000 => 16384,
-        0x40_0000..0x100_0000 => 32768,
-        _ => 65536,
-    };
-    let ratio = options.bytes_per_inode.unwrap_or(usual);
+    let ratio = options.bytes_per_inode.unwrap_or(usual.bytes_per_inode.max(units.block_bytes.into()));
     if !(1024..=1 << 26).contains(&ratio) {
         return refuse(format!("an inode for every {ratio} bytes: take 1024 to 67108864"));
     }
@@ -342,16 +389,41 @@ fn journal(
     Ok(((log + fast_commits) as u32, fast_commits as u32))
 }
 
+/// Blocks of the orphan file that is made; 0 without one.
+fn orphan_file(
+    options: &MkfsOptions,
+    chosen: &Chosen,
+    groups: &Groups,
+    units: &Units,
+) -> Result<u32, MkfsError> {
+    match (chosen.compat(Compat::ORPHAN_FILE), options.orphan_file_blocks) {
+        (true, None) => Ok(orphan_file_blocks(groups.blocks)),
+        (true, Some(blocks)) => {
+            let most = ORPHAN_FILE_MAX_BYTES / units.block_bytes;
+            if !(1..=most).contains(&blocks) {
+                return refuse(format!("an orphan file of {blocks} blocks: take 1 to {most}"));
+            }
+            Ok(blocks)
+        }
+        (false, None) => Ok(0),
+        (false, Some(_)) => refuse(
+            "a size of the orphan file means nothing without the feature orphan_file; add it with -O orphan_file",
+        ),
+    }
+}
+
 fn encode(
     options: &MkfsOptions,
+    usual: &Usual,
     device: &dyn BlockDevice,
     chosen: &Chosen,
     units: &Units,
     groups: &Groups,
 ) -> Result<RawSuperblock, MkfsError> {
     let mut raw = RawSuperblock::new_zeroed();
-    encode_sizes(&mut raw, options, chosen, units, groups)?;
+    encode_sizes(&mut raw, options, usual, chosen, units, groups)?;
     encode_identity(&mut raw, options, chosen)?;
+    encode_settings(&mut raw, options, usual, chosen)?;
     encode_stripe(&mut raw, options, device, units);
     Ok(raw)
 }
@@ -359,15 +431,17 @@ fn encode(
 fn encode_sizes(
     raw: &mut RawSuperblock,
     options: &MkfsOptions,
+    usual: &Usual,
     chosen: &Chosen,
     units: &Units,
     groups: &Groups,
 ) -> Result<(), MkfsError> {
-    if !(0.0..=50.0).contains(&options.reserved_percent) {
-        return refuse(format!("{}% kept for the superuser: take 0 to 50", options.reserved_percent));
+    let percent = options.reserved_percent.unwrap_or(usual.reserved_percent);
+    if !(0.0..=50.0).contains(&percent) {
+        return refuse(format!("{percent}% kept for the superuser: take 0 to 50"));
     }
     // Exact as far as a double is, as in mke2fs, whose numbers these are to be.
-    let reserved = (options.reserved_percent * groups.blocks as f64 / 100.0) as u64;
+    let reserved = (percent * groups.blocks as f64 / 100.0) as u64;
     raw.s_inodes_count.set(groups.inodes_per_group * groups.groups);
     raw.s_blocks_count_lo.set(groups.blocks as u32);
     raw.s_blocks_count_hi.set((groups.blocks >> 32) as u32);
@@ -393,10 +467,11 @@ fn encode_sizes(
         raw.s_backup_bgs = backup_groups(groups.groups).map(Into::into);
     }
     if chosen.incompat(Incompat::FLEX_BG) {
-        if !options.groups_per_flex.is_power_of_two() {
-            return refuse(format!("flex groups of {}: take a power of two", options.groups_per_flex));
+        let together = options.groups_per_flex.unwrap_or(usual.groups_per_flex);
+        if !together.is_power_of_two() {
+            return refuse(format!("flex groups of {together}: take a power of two"));
         }
-        raw.s_log_groups_per_flex = options.groups_per_flex.ilog2() as u8;
+        raw.s_log_groups_per_flex = together.ilog2() as u8;
     }
     Ok(())
 }
@@ -409,9 +484,6 @@ fn encode_identity(raw: &mut RawSuperblock, options: &MkfsOptions, chosen: &Chos
     raw.s_magic.set(crate::superblock::MAGIC);
     raw.s_rev_level.set(1);
     raw.s_state.set(crate::superblock::State::CLEAN.bits());
-    // Continue after errors; no check after so many mounts or days.
-    raw.s_errors.set(1);
-    raw.s_max_mnt_count.set(u16::MAX);
     raw.s_feature_compat.set(chosen.features.compat.bits());
     raw.s_feature_incompat.set(chosen.features.incompat.bits());
     raw.s_feature_ro_compat.set(chosen.features.ro_compat.bits());
@@ -420,20 +492,11 @@ fn encode_identity(raw: &mut RawSuperblock, options: &MkfsOptions, chosen: &Chos
     for (word, bytes) in raw.s_hash_seed.iter_mut().zip(seed.chunks_exact(4)) {
         word.set(bytes.iter().rev().fold(0, |word, &byte| word << 8 | u32::from(byte)));
     }
-    // Half MD4, over signed characters as on x86.
-    raw.s_def_hash_version = 1;
-    raw.s_flags.set(1);
-    // Mount options: user_xattr and acl.
-    raw.s_default_mount_opts.set(0x4 | 0x8);
     if chosen.ro_compat(RoCompat::METADATA_CSUM) {
         raw.s_checksum_type = 1;
     }
     if chosen.incompat(Incompat::CSUM_SEED) {
         raw.s_checksum_seed.set(crc32c(!0, &raw.s_uuid));
-    }
-    if chosen.incompat(Incompat::CASEFOLD) {
-        // UTF-8 of Unicode 12.1.
-        raw.s_encoding.set(1);
     }
     let seconds = super::now(options).seconds;
     let (low, high) = (seconds as u32, (seconds >> 32) as u8);
@@ -444,6 +507,57 @@ fn encode_identity(raw: &mut RawSuperblock, options: &MkfsOptions, chosen: &Chos
     ] {
         field.set(low);
         *field_high = high;
+    }
+    Ok(())
+}
+
+/// How the kernel treats it. Comes after the UUID, which decides after how many mounts a check is due.
+fn encode_settings(
+    raw: &mut RawSuperblock,
+    options: &MkfsOptions,
+    usual: &Usual,
+    chosen: &Chosen,
+) -> Result<(), MkfsError> {
+    let on_error = options.on_error.unwrap_or(usual.on_error);
+    raw.s_errors.set(on_error as u16);
+    let mounts = if usual.periodic_check {
+        raw.s_checkinterval.set(CHECK_INTERVAL_S);
+        let sum: u16 = raw.s_uuid.iter().map(|&byte| u16::from(byte)).sum();
+        CHECKED_MOUNTS + sum % CHECKED_MOUNTS
+    } else {
+        u16::MAX
+    };
+    raw.s_max_mnt_count.set(mounts);
+    raw.s_def_hash_version = usual.hash as u8;
+    // Names are hashed as signed characters, as on x86; 4 says that the filesystem is for tests.
+    raw.s_flags.set(if options.for_tests { 1 | 4 } else { 1 });
+    raw.s_default_mount_opts.set(usual.mount_options);
+    let Some(mounted) = raw.s_last_mounted.get_mut(..options.last_mounted.len()) else {
+        return refuse(format!(
+            "the last mount point has {} bytes; 64 are the most",
+            options.last_mounted.len()
+        ));
+    };
+    mounted.copy_from_slice(&options.last_mounted);
+    if chosen.incompat(Incompat::CASEFOLD) {
+        // UTF-8 of Unicode 12.1.
+        raw.s_encoding.set(1);
+        raw.s_encoding_flags.set(options.strict_encoding.into());
+    } else if options.strict_encoding {
+        return refuse("an encoding means nothing without the feature casefold; add it with -O casefold");
+    }
+    match (chosen.incompat(Incompat::MMP), options.mmp_interval_s) {
+        (true, None) => raw.s_mmp_interval.set(mmp::DEFAULT_INTERVAL_SECONDS),
+        (true, Some(seconds)) if (1..=MMP_INTERVAL_MAX_S).contains(&seconds) => {
+            raw.s_mmp_interval.set(seconds)
+        }
+        (true, Some(seconds)) => {
+            return refuse(format!("marks every {seconds} seconds: take 1 to {MMP_INTERVAL_MAX_S}"));
+        }
+        (false, None) => {}
+        (false, Some(_)) => {
+            return refuse("an interval of marks means nothing without the feature mmp; add it with -O mmp");
+        }
     }
     Ok(())
 }

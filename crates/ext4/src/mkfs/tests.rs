@@ -95,11 +95,11 @@ fn what_cannot_be_made_is_refused_before_anything_is_written() {
         (|o| o.label = vec![b'x'; 17], "16"),
         (|o| o.journal_bytes = Some(1 << 10), "journal of 1 blocks"),
         (|o| o.journal_bytes = Some(60 << 20), "does not fit"),
-        (|o| o.reserved_percent = 51.0, "51%"),
-        (|o| o.reserved_percent = f64::NAN, "NaN%"),
+        (|o| o.reserved_percent = Some(51.0), "51%"),
+        (|o| o.reserved_percent = Some(f64::NAN), "NaN%"),
         (|o| o.size_bytes = Some(1 << 40), "does not fit"),
         (|o| o.cluster_bytes = Some(65536), "bigalloc"),
-        (|o| o.groups_per_flex = 3, "flex"),
+        (|o| o.groups_per_flex = Some(3), "flex"),
     ];
     for (change, word) in cases {
         let answer = refusal(32 << 20, &with(change));
@@ -163,7 +163,7 @@ fn the_superblock_comes_last() {
         Watched { device: MemoryDevice::new(64 << 20), recognised: Mutex::new(&order::DEVICE, Vec::new()) };
     mkfs(&device, &options("")).unwrap();
     device.recognised.lock().clear();
-    mkfs(&device, &MkfsOptions { overwrite: true, discard: false, ..options("") }).unwrap();
+    mkfs(&device, &MkfsOptions { overwrite: true, discard: Some(false), ..options("") }).unwrap();
     let seen = device.recognised.lock();
     let (last, before) = seen.split_last().unwrap();
     assert!(*last && before.len() > 5);

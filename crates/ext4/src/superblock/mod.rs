@@ -8,6 +8,7 @@ mod change;
 mod geometry;
 mod mark;
 mod raw;
+mod settings;
 mod state;
 
 use std::fmt;
@@ -25,6 +26,7 @@ pub use geometry::Geometry;
 pub(crate) use mark::{ErrorRecord, Recorded, keep_mount_record, mark_clean, mark_failed, mark_in_use};
 use raw::REVISION_ORIGINAL;
 pub(crate) use raw::{MAGIC, RawSuperblock, SUPERBLOCK_OFFSET};
+pub use settings::{HashAlgorithm, MountDefault, OnError};
 pub use state::State;
 
 /// How names are hashed in a directory whose index does not say otherwise.

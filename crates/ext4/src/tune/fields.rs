@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, RandomState};
 use undercroft_vfs::{Error, Result};
 
 use super::Tuning;
-use crate::superblock::{RawSuperblock, Superblock};
+use crate::superblock::{HashAlgorithm, RawSuperblock, Superblock};
 
 /// Blocks kept for the superuser.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -14,67 +14,6 @@ pub enum Reserved {
     Percent(f64),
     /// So many.
     Blocks(u64),
-}
-
-/// What the kernel does when it finds damage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OnError {
-    /// It goes on.
-    Continue = 1,
-    /// It takes no changes any more.
-    RemountReadOnly = 2,
-    /// It stops the machine.
-    Panic = 3,
-}
-
-/// How names are hashed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HashAlgorithm {
-    /// `legacy`
-    Legacy = 0,
-    /// `half_md4`
-    HalfMd4 = 1,
-    /// `tea`
-    Tea = 2,
-}
-
-/// A mount option that a filesystem has by itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MountDefault {
-    bits: u32,
-    /// The bits that it stands in.
-    mask: u32,
-}
-
-/// The modes of a journal stand in two bits.
-const JOURNAL_MODES: u32 = 0x60;
-/// Names, and bits with their mask.
-const MOUNT_DEFAULTS: [(&str, u32, u32); 12] = [
-    ("debug", 0x1, 0x1),
-    ("bsdgroups", 0x2, 0x2),
-    ("user_xattr", 0x4, 0x4),
-    ("acl", 0x8, 0x8),
-    ("uid16", 0x10, 0x10),
-    ("journal_data", 0x20, JOURNAL_MODES),
-    ("journal_data_ordered", 0x40, JOURNAL_MODES),
-    ("journal_data_writeback", 0x60, JOURNAL_MODES),
-    ("nobarrier", 0x100, 0x100),
-    ("block_validity", 0x200, 0x200),
-    ("discard", 0x400, 0x400),
-    ("nodelalloc", 0x800, 0x800),
-];
-
-impl MountDefault {
-    /// By the name that tune2fs gives it.
-    #[must_use]
-    pub fn by_name(name: &str) -> Option<Self> {
-        MOUNT_DEFAULTS.iter().find(|(known, ..)| *known == name).map(|&(_, bits, mask)| Self { bits, mask })
-    }
-
-    /// The names of all.
-    pub fn names() -> impl Iterator<Item = &'static str> {
-        MOUNT_DEFAULTS.iter().map(|(name, ..)| *name)
-    }
 }
 
 /// What the hashes of names begin with, for a filesystem that has nothing of the kind yet.
@@ -152,15 +91,8 @@ pub(super) fn put(old: &Superblock, tuning: &Tuning, seed: &HashSeed, raw: &mut 
     if let Some(blocks) = tuning.stripe_width {
         raw.s_raid_stripe_width.set(blocks);
     }
-    for &(MountDefault { bits, mask }, is_set) in &tuning.mount_defaults {
-        let now = raw.s_default_mount_opts.get();
-        let is_now = now & mask == bits;
-        let value = match is_set {
-            true => bits,
-            false if is_now => 0,
-            false => now & mask,
-        };
-        raw.s_default_mount_opts.set(now & !mask | value);
+    for &(option, is_set) in &tuning.mount_defaults {
+        raw.s_default_mount_opts.set(option.switch(raw.s_default_mount_opts.get(), is_set));
     }
     if let Some(options) = &tuning.mount_options {
         raw.s_mount_opts.fill(0);

@@ -39,10 +39,10 @@ use crate::identity;
 use crate::open::OpenOptions;
 use crate::options::WriteOptions;
 use crate::orphan;
-use crate::superblock::{self, Superblock};
+use crate::superblock::{self, HashAlgorithm, MountDefault, OnError, Superblock};
 use crate::transaction::Handle;
 use features::Switches;
-pub use fields::{HashAlgorithm, MountDefault, OnError, Reserved};
+pub use fields::Reserved;
 
 /// What changes. What is `None` or empty stays as it is.
 #[derive(Clone, Debug, Default, PartialEq)]

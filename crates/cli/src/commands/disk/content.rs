@@ -110,14 +110,16 @@ fn copy_blocks(part: &Part<'_>, blocks: &Path, device: &Device, is_zeroed: bool)
     Ok(())
 }
 
-/// How a filesystem is made: by the same arguments and at the same time always the same.
-fn options_of(part: &Part<'_>, format: ContentFormat) -> NewFormat {
+/// How a filesystem is made: by the same arguments and at the same time always the same, whatever the machine's mke2fs.conf
+/// says.
+fn options_of(part: &Part<'_>, format: ContentFormat) -> Result<NewFormat, Failure> {
     let label = label(part).unwrap_or_default().into_bytes();
     let time = Some(time_of(part));
     let family = match format {
         ContentFormat::Xfs => {
             let uuid = Some(part.content_id);
-            return NewFormat::Xfs(xfs::MkfsOptions { label, uuid, time, ..xfs::MkfsOptions::default() });
+            let options = xfs::MkfsOptions { label, uuid, time, ..xfs::MkfsOptions::default() };
+            return Ok(NewFormat::Xfs(options));
         }
         ContentFormat::Ext2 => ext4::Family::Ext2,
         ContentFormat::Ext3 => ext4::Family::Ext3,
@@ -131,9 +133,9 @@ fn options_of(part: &Part<'_>, format: ContentFormat) -> NewFormat {
         ..ext4::MkfsOptions::new(family)
     });
     if part.definition.size.minimal {
-        fix_blocks(&mut options);
+        fix_blocks(&mut options)?;
     }
-    options
+    Ok(options)
 }
 
 fn time_of(part: &Part<'_>) -> Timestamp {
@@ -146,7 +148,7 @@ fn make_filesystem(
     device: &Device,
     is_zeroed: bool,
 ) -> Result<(), Failure> {
-    let options = options_of(part, format);
+    let options = options_of(part, format)?;
     let sources = sources(part)?;
     if sources.is_empty() {
         return make_on(&**device, options, is_zeroed)
@@ -165,7 +167,7 @@ pub(super) fn least_filesystem(part: &Part<'_>, format: ContentFormat) -> Result
             .advise("say how large it is to be"));
     }
     let mut filling = Filling::of(sources(part)?, time_of(part), false);
-    let least = least_bytes(&options_of(part, format), &mut filling);
+    let least = least_bytes(&options_of(part, format)?, &mut filling);
     least.map_err(|failure| {
         with_advice(failure.of_part(&part.shown), "set TMPDIR to a directory with more room")
     })

@@ -36,6 +36,9 @@ const MOST_BYTES: u64 = 15 << 40;
 /// Sizes are tried in steps of this.
 const STEP_BYTES: u64 = 4096;
 
+/// Of this size a filesystem is neither small nor big: sizes that mkfs takes by a filesystem's size are taken as of this.
+const MIDDLING_BYTES: u64 = 1 << 30;
+
 /// XFS is not made smaller, unless that is asked for.
 const XFS_BYTES: u64 = 300 << 20;
 
@@ -131,7 +134,7 @@ pub(super) fn smallest(
     scratch: &Scratch,
 ) -> Result<(Made, Contents), Failure> {
     let mut plan = plan.clone();
-    fix_blocks(&mut plan.options);
+    fix_blocks(&mut plan.options)?;
     let used = rehearse(&plan.options, filling, scratch)
         .map_err(|failure| with_advice(failure, "make room there, or give the image's `--size`"))?;
     if let NewFormat::Ext(options) = &mut plan.options
@@ -162,10 +165,12 @@ pub(crate) fn least_bytes(options: &NewFormat, filling: &mut Filling) -> Result<
 }
 
 /// The sizes that mkfs takes by the filesystem's size would change with it.
-pub(crate) fn fix_blocks(options: &mut NewFormat) {
+pub(crate) fn fix_blocks(options: &mut NewFormat) -> Result<(), Failure> {
     if let NewFormat::Ext(options) = options {
-        options.block_bytes = options.block_bytes.or(Some(4096));
+        let bytes = options.block_bytes_at(MIDDLING_BYTES);
+        options.block_bytes = Some(bytes.map_err(|error| Failure::of(Kind::of_mkfs(&error), &error))?);
     }
+    Ok(())
 }
 
 fn least_size(options: &NewFormat, used: Used, free: Free) -> Result<u64, Failure> {

@@ -73,7 +73,7 @@ impl Mke2fs {
         for pair in args.chunks(2) {
             match *pair {
                 ["-d", source] => self.source = Some(source.into()),
-                ["-m", percent] => self.options.reserved_percent = percent.parse().unwrap(),
+                ["-m", percent] => self.options.reserved_percent = Some(percent.parse().unwrap()),
                 ["-J", size] => {
                     let mib: u64 = size.strip_prefix("size=").unwrap().parse().unwrap();
                     self.options.journal_bytes = Some(mib << 20);

@@ -1,0 +1,101 @@
+//! Settings of a superblock that mke2fs and tune2fs name by words.
+//!
+//! Source: mke2fs(8), tune2fs(8), mke2fs.conf(5), and the fields that dumpe2fs shows.
+
+/// What the kernel does when it finds damage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnError {
+    /// It goes on.
+    Continue = 1,
+    /// It takes no changes any more.
+    RemountReadOnly = 2,
+    /// It stops the machine.
+    Panic = 3,
+}
+
+impl OnError {
+    /// By the word of Linux's tools.
+    #[must_use]
+    pub fn by_name(name: &str) -> Option<Self> {
+        match name {
+            "continue" => Some(Self::Continue),
+            "remount-ro" => Some(Self::RemountReadOnly),
+            "panic" => Some(Self::Panic),
+            _ => None,
+        }
+    }
+}
+
+/// How names are hashed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HashAlgorithm {
+    /// `legacy`
+    Legacy = 0,
+    /// `half_md4`
+    HalfMd4 = 1,
+    /// `tea`
+    Tea = 2,
+}
+
+impl HashAlgorithm {
+    /// By the word of Linux's tools.
+    #[must_use]
+    pub fn by_name(name: &str) -> Option<Self> {
+        match name {
+            "legacy" => Some(Self::Legacy),
+            "half_md4" => Some(Self::HalfMd4),
+            "tea" => Some(Self::Tea),
+            _ => None,
+        }
+    }
+}
+
+/// A mount option that a filesystem has by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MountDefault {
+    bits: u32,
+    /// The bits that it stands in.
+    mask: u32,
+}
+
+/// The modes of a journal stand in two bits.
+const JOURNAL_MODES: u32 = 0x60;
+/// Names, and bits with their mask.
+const MOUNT_DEFAULTS: [(&str, u32, u32); 12] = [
+    ("debug", 0x1, 0x1),
+    ("bsdgroups", 0x2, 0x2),
+    ("user_xattr", 0x4, 0x4),
+    ("acl", 0x8, 0x8),
+    ("uid16", 0x10, 0x10),
+    ("journal_data", 0x20, JOURNAL_MODES),
+    ("journal_data_ordered", 0x40, JOURNAL_MODES),
+    ("journal_data_writeback", 0x60, JOURNAL_MODES),
+    ("nobarrier", 0x100, 0x100),
+    ("block_validity", 0x200, 0x200),
+    ("discard", 0x400, 0x400),
+    ("nodelalloc", 0x800, 0x800),
+];
+
+impl MountDefault {
+    /// By the name that tune2fs gives it.
+    #[must_use]
+    pub fn by_name(name: &str) -> Option<Self> {
+        MOUNT_DEFAULTS.iter().find(|(known, ..)| *known == name).map(|&(_, bits, mask)| Self { bits, mask })
+    }
+
+    /// The names of all.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        MOUNT_DEFAULTS.iter().map(|(name, ..)| *name)
+    }
+
+    /// The superblock's bits, with this option on or off. Another mode of the journal stays where one is switched off.
+    pub(crate) fn switch(self, now: u32, on: bool) -> u32 {
+        let Self { bits, mask } = self;
+        let value = match on {
+            true => bits,
+            false if now & mask == bits => 0,
+            false => now & mask,
+        };
+        now & !mask | value
+    }
+}
