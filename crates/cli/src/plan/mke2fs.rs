@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::{env, fs};
 
-use undercroft_ext4::{Mke2fsConf, MkfsOptions};
+use undercroft_ext4::{Mke2fsConf, MkfsOptions, OnError};
 
 use super::mkfs::{number, size, unknown, uuid};
 use crate::args::OfMke2fs;
@@ -74,6 +74,14 @@ pub(super) fn refuse(typed: &OfMke2fs) -> Result<(), Failure> {
         }
         None => Ok(()),
     }
+}
+
+/// What stands behind `-e`.
+pub(super) fn on_error(word: &str) -> Result<OnError, Failure> {
+    OnError::by_name(word).ok_or_else(|| {
+        Failure::new(Kind::Usage, format!("-e {word}: there is no such behaviour"))
+            .advise("take continue, remount-ro or panic")
+    })
 }
 
 /// One of the options behind `-E`.

@@ -80,7 +80,7 @@ impl MkfsPlan {
         let usual = MkfsOptions::new(family);
         let mut fill = FillPlan::of(&typed.from, typed.directory.as_deref(), typed.size.as_deref())?;
         check_auto(typed.size.as_deref(), fill.as_ref())?;
-        let on_error = typed.on_error.as_deref().map(super::tune::on_error).transpose()?;
+        let on_error = typed.on_error.as_deref().map(mke2fs::on_error).transpose()?;
         let mut options = MkfsOptions {
             conf: if typed.no_conf { usual.conf.clone() } else { mke2fs::conf()? },
             usage: typed.usage,

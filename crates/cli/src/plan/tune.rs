@@ -82,7 +82,7 @@ fn journal_bytes(word: &str) -> Result<u64, Failure> {
         .ok_or_else(|| usage(format!("-J {word}: take size=MEGABYTES; other journals are made by tune2fs")))
 }
 
-pub(super) fn on_error(word: &str) -> Result<OnError, Failure> {
+fn on_error(word: &str) -> Result<OnError, Failure> {
     OnError::by_name(word).ok_or_else(|| usage(format!("-e {word}: take continue, remount-ro or panic")))
 }
 
