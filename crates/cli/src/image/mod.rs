@@ -453,7 +453,19 @@ fn open_device(spec: &ImageSpec, to_write: bool) -> Result<Device, Failure> {
     let file = if to_write { FileOptions::read_write() } else { FileOptions::read_only() };
     let file = FileOptions { direct: spec.direct, locking, on_use, ..file };
     let options = ImageOptions { file, allow_backing: spec.allow_backing, ..ImageOptions::read_only() };
-    open_image(&spec.path, options).map_err(|error| open_failure(&error))
+    open_image(&spec.path, options).map_err(|error| match &error {
+        OpenError::InUse { wanted: Access::ReadOnly, .. }
+        | OpenError::LockUnsupported { wanted: Access::ReadOnly, .. }
+            if spec.may_skip_lock =>
+        {
+            open_failure(&error).advise("`--no-lock` does the latter")
+        }
+        // What is read here decides what is written next.
+        OpenError::InUse { wanted: Access::ReadOnly, .. } => {
+            open_failure(&error).advise("this command can only wait")
+        }
+        _ => open_failure(&error),
+    })
 }
 
 /// The user should know why what is read may make no sense, and why what is written may not last. Told once for each
@@ -524,10 +536,6 @@ pub(crate) fn open_failure(error: &OpenError) -> Failure {
             _ => failure,
         },
         OpenError::NotADevice { .. } => failure.advise("name a disk image or a block device"),
-        OpenError::InUse { wanted: Access::ReadOnly, .. }
-        | OpenError::LockUnsupported { wanted: Access::ReadOnly, .. } => {
-            failure.advise("`--no-lock` does the latter")
-        }
         OpenError::DirectUnsupported { .. } => failure.advise("leave `--direct` off"),
         OpenError::OtherFileDenied { .. } => failure.advise("`--allow-backing` allows it"),
         OpenError::NewImage { .. } => failure.counted_as(Kind::Host),

@@ -39,6 +39,9 @@ pub(crate) struct ImageSpec {
     pub(crate) direct: bool,
     /// Respect and take locks.
     pub(crate) lock: bool,
+    /// The command has `--no-lock`.
+    #[serde(default)]
+    pub(crate) may_skip_lock: bool,
     /// Write to it although something else uses it.
     pub(crate) write_while_in_use: bool,
     /// Do not tell that something else uses it.
@@ -88,6 +91,7 @@ impl ImageSpec {
             log: None,
             direct: false,
             lock: true,
+            may_skip_lock: false,
             write_while_in_use: false,
             quiet: false,
             allow_backing: false,
@@ -98,6 +102,7 @@ impl ImageSpec {
         let plain = Self {
             direct: typed.direct,
             lock: !typed.no_lock,
+            may_skip_lock: true,
             allow_backing: typed.allow_backing,
             ..Self::plain(PathBuf::new())
         };
@@ -156,6 +161,7 @@ impl ImageSpec {
         Self {
             direct: self.direct,
             lock: self.lock,
+            may_skip_lock: self.may_skip_lock,
             write_while_in_use: self.write_while_in_use,
             allow_backing: self.allow_backing,
             ..member.clone()

@@ -115,7 +115,9 @@ impl MdPlan {
             }
             MdCommand::Examine { members, no_lock, json } => {
                 let members = specs(&members)?.into_iter();
-                let members = members.map(|member| ImageSpec { lock: !no_lock, ..member }).collect();
+                let members = members
+                    .map(|member| ImageSpec { lock: !no_lock, may_skip_lock: true, ..member })
+                    .collect();
                 Ok((Self::Examine(members), Format::of(json.json)))
             }
             MdCommand::Status { array, json } => {
@@ -161,7 +163,8 @@ fn array_spec(typed: &ArrayArgs) -> Result<ImageSpec, Failure> {
             .advise("leave the partition off"));
     }
     let write_while_in_use = typed.danger.write_while_in_use;
-    Ok(ImageSpec { direct: typed.direct, lock: !typed.no_lock, write_while_in_use, ..spec })
+    let lock = !typed.no_lock;
+    Ok(ImageSpec { direct: typed.direct, lock, may_skip_lock: true, write_while_in_use, ..spec })
 }
 
 fn specs(typed: &[OsString]) -> Result<Vec<ImageSpec>, Failure> {

@@ -337,6 +337,17 @@ fn what_other_programs_lock_is_in_use() {
     let message = place.run("ls disk.img").failed(3);
     assert!(message.contains("is in use") && message.contains("`--no-lock`"), "{message}");
     place.tells_readers("--no-lock disk.img", "(process ");
+    // An option that the command has not is no advice.
+    for args in [
+        "tune disk.img -L x",
+        "resize disk.img -M",
+        "label disk.img x",
+        "uuid disk.img random",
+        "df disk.img",
+    ] {
+        let message = place.run(args).failed(3);
+        assert!(message.contains("is in use") && !message.contains("--no-lock"), "{args}: {message}");
+    }
     drop(other.stdin.take());
     other.wait().unwrap();
 
