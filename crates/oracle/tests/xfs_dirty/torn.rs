@@ -1,5 +1,6 @@
 //! Logs that are torn at the head, as power that goes in the middle of a write leaves them: of the last record some
-//! sectors are missing, older or damaged. Where the kernel recovers such an image, both show the same; where it refuses
+//! sectors are missing, older or damaged. Sectors are the log's, of 512 bytes or more, as a device writes them whole or not at
+//! all: of pieces of larger ones Linux, which reads whole sectors there, may see what it read before. Where the kernel recovers such an image, both show the same; where it refuses
 //! it, we do.
 
 use std::fs::File;
@@ -14,11 +15,13 @@ use crate::setup::{Bay, Dirty, SETUPS, Setup, make_dirty};
 /// Ways to tear the last record.
 const WAYS: u64 = 6;
 
-/// The log of an image, sector by sector.
+/// The log of an image, in sectors of 512 bytes.
 struct Log {
     file: File,
     start: u64,
     sectors: u64,
+    /// Those of which the device makes one.
+    together: u64,
 }
 
 /// A record: its first sector, those of its headers and those of its data.
@@ -41,10 +44,11 @@ impl Log {
         let (group, within) = (start >> number("agblklog")?, start & ((1 << number("agblklog")?) - 1));
         let start = (group * number("agblocks")? + within) * block_bytes;
         let sectors = number("logblocks")? * block_bytes / 512;
+        let together = (number("logsectsize")? / 512).max(1);
         let file = File::options().read(true).write(true).open(image.path()).map_err(|source| {
             Error::System { action: "open", path: image.path().display().to_string(), source }
         })?;
-        Ok(Self { file, start, sectors })
+        Ok(Self { file, start, sectors, together })
     }
 
     fn read(&self, sector: u64) -> [u8; 512] {
@@ -78,13 +82,16 @@ impl Log {
     fn tear(&self, record: Record, way: u64, random: &mut Rng) {
         let Record { first, headers, data, cycle } = record;
         let all = headers + data;
-        let lost = 1 + random.below(data);
+        let end = first + all;
+        // From a sector of the device to the end.
+        let lost = end - 1 - random.below(data);
+        let lost = lost - lost % self.together..end;
         match way {
             // The last sectors never reached the disk: they are of the round before.
-            0 => (all - lost..all).for_each(|n| self.make_older(first + n, cycle)),
-            1 => (all - lost..all).for_each(|n| self.write(first + n, &[0; 512])),
+            0 => lost.for_each(|sector| self.make_older(sector, cycle)),
+            1 => lost.for_each(|sector| self.write(sector, &[0; 512])),
             // Sectors in the middle, while later ones did.
-            2 => self.make_older(first + headers + random.below(data), cycle),
+            2 => self.lose(first + headers + random.below(data), cycle),
             // All is there, and some of it is wrong.
             3 => {
                 let sector = first + random.below(all);
@@ -94,9 +101,15 @@ impl Log {
                 self.write(sector, &bytes);
             }
             // The header did not reach the disk, and the data did.
-            4 => self.make_older(first, cycle),
+            4 => self.lose(first, cycle),
             _ => (0..all).for_each(|n| self.make_older(first + n, cycle)),
         }
+    }
+
+    /// The whole sector of the device around this one did not reach the disk.
+    fn lose(&self, sector: u64, cycle: u32) {
+        let first = sector - sector % self.together;
+        (first..first + self.together).for_each(|sector| self.make_older(sector, cycle));
     }
 
     /// Something of an earlier round of the log.
