@@ -127,6 +127,12 @@ impl Checker<'_> {
                     let start = usize::from(le16(bytes, entry_at + 2));
                     if !value.is_empty() {
                         values.push((start, start + value.len().next_multiple_of(4)));
+                    } else if start > bytes.len() {
+                        // Readers do not look there; e2fsck does.
+                        let room = bytes.len();
+                        let detail =
+                            format!("attribute {name:?} has an empty value at {start}, outside {room} bytes");
+                        self.findings.add("xattr", at, detail);
                     }
                     let words: Vec<u32> = value
                         .chunks(4)

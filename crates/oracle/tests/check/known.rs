@@ -228,3 +228,21 @@ fn what_takes_a_feature_is_found_without_it() {
     let image = changed("^resize_inode", &["set_super_value reserved_gdt_blocks 1"]);
     is_found(&image, "superblock-field", "reserved blocks");
 }
+
+/// An attribute without a value still says where that begins.
+#[test]
+fn an_empty_value_lies_within_its_inode() {
+    let image = changed("inline_data,^metadata_csum", &["write /etc/hostname f"]);
+    let told = image.debugfs("imap f").unwrap();
+    let number = |after: &str, digits: &str| {
+        let text = told.split(after).nth(1).unwrap_or_else(|| panic!("{after} in {told}"));
+        let end = text.find([' ', ',', '\n']).unwrap_or(text.len());
+        u64::from_str_radix(text[..end].trim_start_matches(digits), if digits.is_empty() { 10 } else { 16 })
+            .unwrap()
+    };
+    let inode = number("located at block ", "") * 1024 + number("offset ", "0x");
+    // The list of attributes begins behind the fields, its magic number first; the value of `system.data` is empty.
+    assert_eq!(read::<2>(&image, inode + 160 + 4), [4, 7]);
+    patch(&image, inode + 160 + 4 + 2, &[0xff, 0xff]);
+    is_found(&image, "xattr", "an empty value outside");
+}
