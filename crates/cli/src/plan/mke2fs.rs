@@ -102,7 +102,7 @@ pub(super) fn extended(options: &mut MkfsOptions, option: &str) -> Result<(), Fa
         ("lazy_journal_init", value) => drop(switch(option, value)?),
         ("assume_storage_prezeroed", value) => options.device_is_zeroed = switch(option, value)?,
         ("orphan_file_size", Some(value)) => {
-            options.orphan_file_blocks = Some(blocks(options, option, value)?)
+            options.orphan_file_blocks = Some(blocks(options, option, value)?);
         }
         ("mmp_update_interval", Some(value)) => options.mmp_interval_s = Some(number(option, value)?),
         ("encoding", Some("utf8" | "utf8-12.1")) => add_feature(options, "casefold"),

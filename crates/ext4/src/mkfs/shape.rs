@@ -546,18 +546,14 @@ fn encode_settings(
     } else if options.strict_encoding {
         return refuse("an encoding means nothing without the feature casefold; add it with -O casefold");
     }
-    match (chosen.incompat(Incompat::MMP), options.mmp_interval_s) {
-        (true, None) => raw.s_mmp_interval.set(mmp::DEFAULT_INTERVAL_SECONDS),
-        (true, Some(seconds)) if (1..=MMP_INTERVAL_MAX_S).contains(&seconds) => {
-            raw.s_mmp_interval.set(seconds)
+    let interval_s = options.mmp_interval_s.unwrap_or(mmp::DEFAULT_INTERVAL_SECONDS);
+    if chosen.incompat(Incompat::MMP) {
+        if !(1..=MMP_INTERVAL_MAX_S).contains(&interval_s) {
+            return refuse(format!("marks every {interval_s} seconds: take 1 to {MMP_INTERVAL_MAX_S}"));
         }
-        (true, Some(seconds)) => {
-            return refuse(format!("marks every {seconds} seconds: take 1 to {MMP_INTERVAL_MAX_S}"));
-        }
-        (false, None) => {}
-        (false, Some(_)) => {
-            return refuse("an interval of marks means nothing without the feature mmp; add it with -O mmp");
-        }
+        raw.s_mmp_interval.set(interval_s);
+    } else if options.mmp_interval_s.is_some() {
+        return refuse("an interval of marks means nothing without the feature mmp; add it with -O mmp");
     }
     Ok(())
 }
