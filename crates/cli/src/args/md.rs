@@ -188,7 +188,7 @@ Examples:
         /// The member, by name or by number
         #[arg(value_name = "MEMBER", value_hint = ValueHint::FilePath)]
         member: OsString,
-        /// What takes its place; a spare of the array by default
+        /// What takes its place: a spare of the array or another device; any spare by default
         #[arg(long, value_name = "NEW", value_hint = ValueHint::FilePath)]
         with: Option<OsString>,
         #[command(flatten)]

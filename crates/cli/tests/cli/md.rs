@@ -332,6 +332,34 @@ fn what_differs_is_counted_and_mended() {
     let repaired = members.run("md repair --json md:a,b").json();
     assert!(repaired["finished"]["mismatched_bytes"].as_u64().unwrap() >= 4096);
     assert!(members.run("md check md:a,b").text().contains("0 mismatches"));
+/// As for `mdadm --replace --with`, whichever spare is the first one, and whether the array is mounted or not.
+#[test]
+fn what_is_named_takes_the_place_and_no_other_spare() {
+    let members = Members::create("-l 1 --spare s --spare t", "a b");
+    members.run("mkfs ext4 md:a,b,s,t").succeeded();
+    let state = |report: &serde_json::Value, name: &str| {
+        let of_name = |member: &&serde_json::Value| {
+            member["device"].as_str().is_some_and(|device| Path::new(device).ends_with(name))
+        };
+        let found = report["members"].as_array().unwrap().iter().find(of_name);
+        found.map_or_else(|| panic!("{name} in {report}"), |member| member["state"].clone())
+    };
+    let replaced = members.run("md replace --json md:a,b,s,t a --with t").json();
+    assert_eq!((state(&replaced, "t"), state(&replaced, "s")), ("active sync".into(), "spare".into()));
+    // A new device, where there is a spare too.
+    let replaced = members.run("md replace --json md:b,s,t b --with n --member-size 16M").json();
+    assert_eq!((state(&replaced, "n"), state(&replaced, "s")), ("active sync".into(), "spare".into()));
+    fs::create_dir(members.dir().join("point")).unwrap();
+    members.run("mount -o rw md:n,s,t point").succeeded();
+    let message = members.run("md replace point t --with n").failed(2);
+    assert!(message.contains("n has a role in"), "{message}");
+    let replaced = members.run("md replace --json point t --with s").json();
+    assert_eq!(state(&replaced, "s"), "active sync");
+    members.run("unmount point").succeeded();
+    members.run("md check md:n,s").succeeded();
+    members.run("check md:n,s").succeeded();
+}
+
 }
 
 #[test]

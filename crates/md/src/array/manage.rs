@@ -235,8 +235,8 @@ impl Core {
         self.record(Raise::One, |state| state.disks.retain(|disk| !Arc::ptr_eq(&disk.member, &member)))
     }
 
-    /// Copies the member of a role to a spare, which then takes its place.
-    pub(super) fn replace(&self, role: u32) -> Result<u32> {
+    /// Copies the member of a role to a spare, which then takes its place: to the one of this number, or else to any.
+    pub(super) fn replace(&self, role: u32, with: Option<u32>) -> Result<u32> {
         self.check_managed()?;
         let _managing = self.managing.lock();
         let lineup = self.shared.lineup();
@@ -248,16 +248,50 @@ impl Core {
                 "role {role} has no member that could be replaced: add a device"
             )));
         }
-        if place.replacement.is_some() {
+        if let Some(replacement) = &place.replacement {
+            // A device that was just added may have begun by itself.
+            if with == Some(replacement.number()) {
+                return Ok(replacement.number());
+            }
             return Err(Error::Invalid(format!("the member of role {role} is being replaced already")));
         }
         drop(lineup);
+        if let Some(number) = with {
+            return self.enlist_this(number, Duty::Replacement(role)).map(|()| number);
+        }
         match self.enlist(Duty::Replacement(role))? {
             Ok(spare) => Ok(spare.number()),
             Err(reasons) => {
                 Err(Error::Invalid(format!("there is no spare to replace it with: add one first{reasons}")))
             }
         }
+    }
+
+    /// Has this spare take up a duty. One that cannot has failed. The caller holds `managing`.
+    fn enlist_this(&self, number: u32, duty: Duty) -> Result<()> {
+        let (spare, had) = self.find(number)?;
+        let device = spare.device().name();
+        if had != Duty::Spare {
+            return Err(Error::Invalid(format!(
+                "{device} is no spare, and cannot take the place of a member"
+            )));
+        }
+        if !self.is_large_enough(&spare) {
+            return Err(Error::Invalid(format!("{device} is too small to take the place of a member")));
+        }
+        match self.join(&spare, duty, false)? {
+            Joining::Joined => Ok(()),
+            Joining::Broken(reason) => {
+                self.fail_spare(&spare, &reason)?;
+                Err(Error::Invalid(format!("{device} cannot take the place of a member: {reason}")))
+            }
+        }
+    }
+
+    fn is_large_enough(&self, spare: &Arc<Member>) -> bool {
+        let needed = self.geometry().common_member_bytes();
+        self.records
+            .with_state(|state| state.disk(spare).is_some_and(|disk| disk.superblock.data.bytes >= needed))
     }
 
     /// Asks for a check or a repair of the redundancy.

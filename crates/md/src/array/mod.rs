@@ -202,7 +202,15 @@ impl Array {
     /// # Errors
     /// When there is no such member or no spare.
     pub fn replace(&self, role: u32) -> Result<u32> {
-        self.core.replace(role)
+        self.core.replace(role, None)
+    }
+
+    /// The same with the spare of this number, and no other.
+    ///
+    /// # Errors
+    /// When there is no such member or spare.
+    pub fn replace_with(&self, role: u32, spare: u32) -> Result<()> {
+        self.core.replace(role, Some(spare)).map(drop)
     }
 
     /// Begins to compare the redundancy with the data; [`Status::finished`] has the outcome.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use undercroft_block::Device;
-use undercroft_md::{Array, Duty, Error, Finished, Status, examine};
+use undercroft_md::{Array, DeviceRole, Duty, Error, Finished, Status, examine};
 
 use super::devices::NewDevices;
 use super::report::Report;
@@ -30,12 +30,15 @@ pub(super) fn run(
         print(&Report::of(open.array.status()), &title, format)?;
         return Ok(None);
     }
-    // Former members come back as new ones, and are not opened twice.
+    // Former members come back as new ones, and are not opened twice. A spare is one of the array.
     let coming = match change {
-        Change::Add(new) | Change::Replace { with: Some(new), .. } => &new.members[..],
-        _ => &[],
+        Change::Add(new) => new.members.clone(),
+        Change::Replace { with: Some(new), .. } => {
+            new.members.iter().filter(|member| !is_spare(member)).cloned().collect()
+        }
+        _ => Vec::new(),
     };
-    let open = open_array(spec, true, coming)?;
+    let open = open_array(spec, true, &coming)?;
     let array = &*open.array;
     array.limit_sync(waiting.bytes_per_second);
     let mut managed = Managed { array, members: open.members.clone(), shown: &title };
@@ -155,13 +158,43 @@ impl Managed<'_> {
             )
             .advise("only a member that has one can be replaced; `md remove` lets go of others"));
         };
-        if let Some(new) = with {
-            self.add(new)?;
+        let Some(new) = with else {
+            return self
+                .array
+                .replace(role)
+                .map(drop)
+                .map_err(|error| md_failure(&error).advise("`--with NEW` brings one"));
+        };
+        for with in &new.members {
+            let spare = match self.spare(with)? {
+                Some(spare) => spare,
+                None => {
+                    self.add(new)?;
+                    let added = self.number(with)?.map(|(number, _)| number);
+                    added.ok_or_else(|| Failure::new(Kind::Host, format!("{} has failed", with.shown())))?
+                }
+            };
+            self.array.replace_with(role, spare).map_err(|error| md_failure(&error))?;
         }
-        self.array.replace(role).map(drop).map_err(|error| {
-            let failure = md_failure(&error);
-            if with.is_none() { failure.advise("`--with NEW` brings one") } else { failure }
-        })
+        Ok(())
+    }
+
+    /// The number of the spare that was named; none of a device that is to be added first.
+    fn spare(&self, named: &ImageSpec) -> Result<Option<u32>, Failure> {
+        let Some((_, device)) = find(&self.members, named) else { return Ok(None) };
+        let status = self.array.status();
+        let Some(member) = status.members.iter().find(|member| member.device == *device) else {
+            return Ok(None);
+        };
+        match member.duty {
+            Duty::Spare | Duty::Replacement(_) => Ok(Some(member.number)),
+            Duty::Active(_) => Err(Failure::new(
+                Kind::Usage,
+                format!("{} has a role in {} already", named.shown(), self.shown),
+            )
+            .advise("name a spare or another device in `--with`")),
+            Duty::Faulty => Ok(None),
+        }
     }
 
     /// The number of a member that takes part.
@@ -224,6 +257,14 @@ fn with_rest(failure: Failure, what: &str, done: &[ImageSpec], rest: &[ImageSpec
 
 fn find<'a>(members: &'a [(ImageSpec, String)], member: &ImageSpec) -> Option<&'a (ImageSpec, String)> {
     members.iter().find(|(spec, _)| identity(spec) == identity(member))
+}
+
+/// Whether a device is a spare of an array, by its own superblock.
+fn is_spare(member: &ImageSpec) -> bool {
+    // It is only looked at: what else uses it is told when it is opened for the array.
+    let looked_at = ImageSpec { lock: false, quiet: true, direct: false, ..member.clone() };
+    let found = image::open_member(&looked_at, false).ok().and_then(|device| examine(&*device).ok());
+    found.is_some_and(|found| found.role == DeviceRole::Spare)
 }
 
 /// Erases all superblocks of a device that was a member.
