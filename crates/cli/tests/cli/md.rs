@@ -44,6 +44,12 @@ fn noted(run: Run, part: &str) -> String {
     String::from_utf8(run.stdout).unwrap()
 }
 
+/// The last line of a run that failed with this code, and had something to remark before.
+fn noted_failure(run: &Run, code: i32) -> String {
+    assert_eq!(run.code, code, "{}", run.stderr);
+    run.stderr.lines().last().unwrap_or_default().to_owned()
+}
+
 #[test]
 fn an_array_is_an_image_and_outlives_its_members() {
     let members = Members::create("-l 5 --chunk 64K --name home", "a b c d");
@@ -81,11 +87,17 @@ fn an_array_is_an_image_and_outlives_its_members() {
 #[test]
 fn a_failure_at_one_of_several_members_says_what_was_done() {
     let members = Members::create("-l 5", "a b c");
-    let message = members.run("md fail md:a,b,c a b c").failed(2);
+    let message = members.run("md fail md:a,b,c a b c").failed(1);
     for part in ["b cannot be declared failed", "a was declared failed", "c was not declared failed"] {
         assert!(message.contains(part), "{part}: {message}");
     }
     assert_eq!(members.status("md:.")["missing_roles"], serde_json::json!([0]));
+    // What was made for a device that became a member stays when the next one is refused.
+    fs::write(members.dir().join("tiny"), vec![0; 1 << 20]).unwrap();
+    let message = noted_failure(&members.run("md add --member-size 16M md:a,b,c e tiny"), 1);
+    assert!(message.contains("tiny") && message.contains("e was added"), "{message}");
+    noted(members.run("md stop md:b,c,e"), "degraded");
+    assert_eq!(members.status("md:b,c,e")["degraded"], 0);
 }
 
 #[test]
@@ -321,17 +333,6 @@ fn a_member_is_replaced_while_it_is_there() {
     members.run("check md:n,s").succeeded();
 }
 
-#[test]
-fn what_differs_is_counted_and_mended() {
-    let members = Members::create("-l 1", "a b");
-    let file = fs::OpenOptions::new().write(true).open(members.dir().join("b")).unwrap();
-    std::os::unix::fs::FileExt::write_all_at(&file, &[7; 4096], 8 << 20).unwrap();
-    let checked = members.run("md check md:a,b");
-    assert_eq!(checked.code, 5, "{}", checked.stderr);
-    assert!(String::from_utf8(checked.stdout).unwrap().contains("md repair"));
-    let repaired = members.run("md repair --json md:a,b").json();
-    assert!(repaired["finished"]["mismatched_bytes"].as_u64().unwrap() >= 4096);
-    assert!(members.run("md check md:a,b").text().contains("0 mismatches"));
 /// As for `mdadm --replace --with`, whichever spare is the first one, and whether the array is mounted or not.
 #[test]
 fn what_is_named_takes_the_place_and_no_other_spare() {
@@ -360,6 +361,17 @@ fn what_is_named_takes_the_place_and_no_other_spare() {
     members.run("check md:n,s").succeeded();
 }
 
+#[test]
+fn what_differs_is_counted_and_mended() {
+    let members = Members::create("-l 1", "a b");
+    let file = fs::OpenOptions::new().write(true).open(members.dir().join("b")).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, &[7; 4096], 8 << 20).unwrap();
+    let checked = members.run("md check md:a,b");
+    assert_eq!(checked.code, 5, "{}", checked.stderr);
+    assert!(String::from_utf8(checked.stdout).unwrap().contains("md repair"));
+    let repaired = members.run("md repair --json md:a,b").json();
+    assert!(repaired["finished"]["mismatched_bytes"].as_u64().unwrap() >= 4096);
+    assert!(members.run("md check md:a,b").text().contains("0 mismatches"));
 }
 
 #[test]

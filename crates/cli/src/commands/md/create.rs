@@ -18,7 +18,7 @@ pub(super) fn run(plan: &NewArrayPlan, format: Format) -> Result<(), Failure> {
     };
     let how = ArrayOptions { sync_bytes_per_second: plan.wait.bytes_per_second, ..ArrayOptions::default() };
     let array = Array::create(new.devices.clone(), &options, how).map_err(|error| md_failure(&error))?;
-    new.keep();
+    new.keep_all();
     if plan.wait.wait {
         wait(&array)?;
     }

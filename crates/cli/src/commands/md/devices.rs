@@ -43,8 +43,13 @@ impl NewDevices {
     }
 
     /// They are members now.
-    pub(super) fn keep(&mut self) {
+    pub(super) fn keep_all(&mut self) {
         self.made.clear();
+    }
+
+    /// One of them is a member now.
+    pub(super) fn keep(&mut self, spec: &ImageSpec) {
+        self.made.retain(|made| made.path != spec.path);
     }
 }
 

@@ -124,7 +124,7 @@ impl Managed<'_> {
             .advise("if it has failed, `md remove` lets go of it first"));
         }
         let mut devices = NewDevices::open(new, Some(uuid))?;
-        for (device, spec) in devices.devices.clone().into_iter().zip(&new.members) {
+        for (at, (device, spec)) in devices.devices.clone().into_iter().zip(&new.members).enumerate() {
             let is_former = examine(&*device).is_ok_and(|found| found.array_uuid == uuid);
             if is_former && new.overwrite {
                 erase_superblocks(&device)?;
@@ -137,10 +137,12 @@ impl Managed<'_> {
                 None | Some(Err(Error::Invalid(_))) => self.array.add(device),
                 Some(Err(error)) => Err(error),
             };
-            number.map_err(|error| md_failure(&error))?;
+            number.map_err(|error| {
+                with_rest(md_failure(&error), "added", &new.members[..at], &new.members[at + 1..])
+            })?;
+            devices.keep(spec);
             self.members.push((spec.clone(), name));
         }
-        devices.keep();
         Ok(())
     }
 
@@ -244,19 +246,17 @@ pub(crate) fn erase_removed(change: &Change, members: &[(ImageSpec, String)]) ->
     Ok(())
 }
 
-/// A failure at one of several members, with what was done before and what was not tried.
+/// A failure at one of several members, with what was done before and what was not tried. If some was done, the work is
+/// done in part.
 fn with_rest(failure: Failure, what: &str, done: &[ImageSpec], rest: &[ImageSpec]) -> Failure {
     let say = |members: &[ImageSpec], not: &str| {
         let names: Vec<String> = members.iter().map(ImageSpec::shown).collect();
         let verb = if members.len() == 1 { "was" } else { "were" };
         format!("{} {verb} {not}{what}", names.join(", "))
     };
-    let failure = if done.is_empty() { failure } else { failure.noting(say(done, "")) };
+    let failure =
+        if done.is_empty() { failure } else { failure.counted_as(Kind::Partial).noting(say(done, "")) };
     if rest.is_empty() { failure } else { failure.noting(say(rest, "not ")) }
-}
-
-fn find<'a>(members: &'a [(ImageSpec, String)], member: &ImageSpec) -> Option<&'a (ImageSpec, String)> {
-    members.iter().find(|(spec, _)| identity(spec) == identity(member))
 }
 
 /// Whether a device is a spare of an array, by its own superblock.
@@ -265,6 +265,10 @@ fn is_spare(member: &ImageSpec) -> bool {
     let looked_at = ImageSpec { lock: false, quiet: true, direct: false, ..member.clone() };
     let found = image::open_member(&looked_at, false).ok().and_then(|device| examine(&*device).ok());
     found.is_some_and(|found| found.role == DeviceRole::Spare)
+}
+
+fn find<'a>(members: &'a [(ImageSpec, String)], member: &ImageSpec) -> Option<&'a (ImageSpec, String)> {
+    members.iter().find(|(spec, _)| identity(spec) == identity(member))
 }
 
 /// Erases all superblocks of a device that was a member.
