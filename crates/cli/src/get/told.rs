@@ -23,7 +23,11 @@ impl Told {
             Self::Stdout => {
                 let mut stdout = io::stdout().lock();
                 let line = line(stdout.is_terminal());
-                stdout.write_all(&line)?;
+                match stdout.write_all(&line) {
+                    // Nobody reads the names any more, and the copy is still wanted.
+                    Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+                    written => written?,
+                }
             }
             Self::Stderr => {
                 let mut stderr = io::stderr().lock();

@@ -151,6 +151,20 @@ fn df_has_no_table_where_nothing_could_be_opened() {
     assert_eq!((some.code, some.stdout.split(|&byte| byte == b'\n').count()), (1, 3), "{}", some.stderr);
 }
 
+/// The names that a copy tells are for the one who watches; the copy is for all.
+#[test]
+fn a_copy_goes_on_when_nobody_reads_its_names() {
+    let image = small(&[("/a", "1\n"), ("/b", "2\n"), ("/c", "3\n")]);
+    let dir = tempfile::tempdir().unwrap();
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut get = Command::new(PROGRAM);
+    get.arg("get").arg("-v").arg(image.path()).args(["/", "copy"]).current_dir(dir.path());
+    let output = get.stdin(Stdio::null()).stdout(writer).stderr(Stdio::piped()).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(fs::read(dir.path().join("copy/c")).unwrap(), b"3\n");
+}
+
 #[test]
 fn a_failing_output_is_told_and_a_closed_pipe_is_not() {
     let image = small(&[("/a", "content\n")]);
