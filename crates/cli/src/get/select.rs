@@ -30,12 +30,12 @@ pub(crate) fn select(vfs: &Vfs, plan: &GetPlan, complaints: &mut Complaints) -> 
     for path in &plan.paths {
         match image::resolve(vfs, path, false) {
             Ok(node) => found.push(Source { path: path.clone(), node }),
-            Err(failure) if is_single => return Err(failure),
+            Err(failure) if is_single => return Err(advise_pattern(failure, path)),
             // It may have been meant as the archive's name.
             Err(failure) if matches!(plan.to, Destination::Tar) && plan.paths.last() == Some(path) => {
                 complaints.add(failure.advise("`--tar` writes to standard output: send that into a file"))?;
             }
-            Err(failure) => complaints.add(failure)?,
+            Err(failure) => complaints.add(advise_pattern(failure, path))?,
         }
     }
     for glob in &plan.globs {
@@ -58,6 +58,14 @@ pub(crate) fn select(vfs: &Vfs, plan: &GetPlan, complaints: &mut Complaints) -> 
         return Ok(distinct);
     }
     Ok(found)
+}
+
+/// A path that is not there may have been meant as a pattern.
+fn advise_pattern(failure: Failure, path: &[u8]) -> Failure {
+    if failure.kind() != Kind::Path || !path.iter().any(|byte| b"*?[".contains(byte)) {
+        return failure;
+    }
+    failure.advise(format!("`--glob '{}'` is for a pattern", safe(path)))
 }
 
 /// Whether one thing was named, which may become the destination itself.

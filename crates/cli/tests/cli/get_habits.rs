@@ -127,6 +127,9 @@ fn patterns_find_what_the_shell_finds() {
         assert!(fs::read_dir(&found).unwrap().count() > 0);
     }
     fs::create_dir(dir.path().join("none")).unwrap();
+    // A pattern where a path belongs.
+    let message = get(dir.path(), "image /etc/*.conf none").failed(7);
+    assert!(message.contains("`--glob '/etc/*.conf'`"), "{message}");
     let message = get(dir.path(), "--glob etc/*.none image none").failed(7);
     assert_eq!(message, "etc/*.none: nothing matches");
 }
