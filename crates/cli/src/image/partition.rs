@@ -111,7 +111,9 @@ fn open(
     let number = partition.number;
     let end = partition.start_bytes.saturating_add(partition.size_bytes);
     if !to_write && end > device.size_bytes() && partition.start_bytes < device.size_bytes() {
-        rescue::tell_cut_short(&format!("partition {number} of {}", spec.shown()), end, device.size_bytes());
+        let shown = format!("partition {number} of {}", spec.shown());
+        let there = device.size_bytes() - partition.start_bytes;
+        rescue::tell_cut_short(&shown, partition.size_bytes, there);
         device = Arc::new(CutShortDevice::new(device, end));
     }
     let window = PartitionDevice::open(device, partition).map_err(|error| {
