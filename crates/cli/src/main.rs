@@ -15,6 +15,7 @@ mod get;
 mod image;
 mod mount_helper;
 mod mount_options;
+mod lost_gpt;
 mod pattern;
 mod plan;
 mod text;

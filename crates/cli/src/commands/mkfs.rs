@@ -240,11 +240,8 @@ fn in_place(plan: &MkfsPlan) -> Result<(Option<Before>, Result<Made, Failure>), 
     if file.is_some() {
         format_there(plan, raw)?;
     }
-    if !plan.overwrite
-        && let Some(what) = image::what_is_on(&target.device)?
-    {
-        let present = MkfsError::Present { device: target.device.name(), what };
-        return Err(Failure::of(Kind::of_mkfs(&present), &present).advise("`--force` overwrites it"));
+    if !plan.overwrite {
+        image::refuse_present(&target.device)?;
     }
     let larger =
         plan.size_bytes.filter(|&wanted| wanted > room && file.is_some() && image.partition.is_none());

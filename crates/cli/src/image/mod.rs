@@ -30,7 +30,7 @@ use undercroft_block::{
     Access, Device, FileOptions, FreezableDevice, ImageOptions, InUse, Locking, OpenError, Overlay,
     OverlayStore, open_image,
 };
-use undercroft_ext4::{MmpWait, Present};
+use undercroft_ext4::{MkfsError, MmpWait, Present};
 use undercroft_sync::{Mutex, order};
 use undercroft_vfs::{self as vfs, Credentials, Follow, Node, Vfs, VfsOptions};
 
@@ -46,6 +46,7 @@ use writing::Writing;
 use crate::exit::Kind;
 use crate::failure::Failure;
 use crate::file_id::FileId;
+use crate::lost_gpt;
 use crate::plan::ImageSpec;
 use crate::text::bar::Bar;
 use crate::text::names::safe;
@@ -330,6 +331,22 @@ pub(crate) fn what_is_on(device: &Device) -> Result<Option<Present>, Failure> {
 }
 
 /// The kind of filesystem on a device; refuses a device without one, naming what is on it instead.
+/// Refuses to overwrite what is on a device.
+pub(crate) fn refuse_present(device: &Device) -> Result<(), Failure> {
+    what_is_on(device)?.map_or(Ok(()), |what| Err(present(device, what)))
+}
+
+/// Why a device is not overwritten.
+pub(crate) fn present(device: &Device, what: Present) -> Failure {
+    let lost = matches!(what, Present::Unknown { .. }).then(|| lost_gpt::advice(&**device)).flatten();
+    let present = MkfsError::Present { device: device.name(), what };
+    let failure = Failure::of(Kind::of_mkfs(&present), &present).advise("`--force` overwrites it");
+    match lost {
+        Some(lost) => failure.noting(lost),
+        None => failure,
+    }
+}
+
 pub(crate) fn require_filesystem(device: &Device, shown: &str) -> Result<FilesystemKind, Failure> {
     let device_failed =
         |error: vfs::Error| Failure::new(Kind::of(&error), format!("cannot read {shown}")).because(&error);

@@ -10,6 +10,7 @@ use undercroft_ext4::BackupSuperblock;
 use super::{FilesystemKind, rescue};
 use crate::exit::Kind;
 use crate::failure::Failure;
+use crate::lost_gpt::{self, advice_on_partition};
 use crate::plan::ImageSpec;
 use crate::text::names::safe;
 use crate::text::partitions::list;
@@ -35,7 +36,7 @@ pub(super) fn choose(
             let what = format!("{} has no partition {number}", spec.shown());
             let failure = Failure::new(Kind::CannotOpen, what);
             return Err(if table.partitions.is_empty() {
-                failure.advise("it has no partition table: leave `?part=` off")
+                failure.advise(advice_on_partition(&*device))
             } else {
                 failure.advise(format!("it has {}", list(&table)))
             });
@@ -62,7 +63,10 @@ pub(super) fn disk(spec: &ImageSpec, device: Device) -> Result<Partitioned, Fail
     let table = read(spec, &device)?;
     if table.scheme == Scheme::None {
         return Err(Failure::new(Kind::Unsupported, format!("{} has no partition table", spec.shown()))
-            .advise(format!("`undercroft info {}` tells what is on it", spec.shown())));
+            .advise(
+                lost_gpt::advice(&*device)
+                    .unwrap_or_else(|| format!("`undercroft info {}` tells what is on it", spec.shown())),
+            ));
     }
     Ok(Partitioned { device, table, meant: None })
 }

@@ -6,13 +6,13 @@
 
 use std::sync::Arc;
 
-use undercroft_block::partition::lost_gpt;
 use undercroft_block::{CutShortDevice, Device};
 use undercroft_ext4::{BackupSuperblock, Ext4, OpenOptions, Superblock};
 use undercroft_vfs as vfs;
 
 use crate::exit::Kind;
 use crate::failure::Failure;
+use crate::lost_gpt;
 use crate::plan::ImageSpec;
 use crate::text::human;
 
@@ -91,11 +91,7 @@ pub(super) fn advice(device: &Device) -> Option<String> {
     if let Some(copies) = copies(device) {
         return Some(copies);
     }
-    let table = lost_gpt(&**device).ok().filter(|table| !table.partitions.is_empty())?;
-    let partitions = human::counted(table.partitions.len() as u64, "partition");
-    Some(format!(
-        "a GPT with {partitions} is left on it: put `?gpt=backup` behind its name to read these, as in `undercroft info`"
-    ))
+    lost_gpt::advice(&**device)
 }
 
 /// What helps with a filesystem that contradicts itself or its device.

@@ -9,6 +9,7 @@ use undercroft_block::{FileOptions, ImageOptions, Locking, OpenError, open_image
 use super::ImageSpec;
 use crate::exit::Kind;
 use crate::failure::Failure;
+use crate::lost_gpt::advice_on_partition;
 use crate::text::names::safe;
 use crate::text::partitions::list;
 
@@ -46,7 +47,7 @@ pub(super) fn number_of_partition(spec: &ImageSpec, name: &str) -> Result<NonZer
         (None, _) => {
             let failure = Failure::new(Kind::CannotOpen, format!("{shown} has no partition \"{name}\""));
             Err(if table.partitions.is_empty() {
-                failure.advise("it has no partition table: leave `?part=` off")
+                failure.advise(advice_on_partition(&*device))
             } else {
                 failure.advise(format!("it has {}", list(&table)))
             })

@@ -234,6 +234,20 @@ fn a_partition_of_a_lost_table_is_named_with_the_hint() {
     );
     zero(&dir.path().join("disk.img"), 0, 1 << 20);
     let here = |args: &[&str]| run(Command::new(PROGRAM).args(args).current_dir(dir.path()));
+    // Whatever is asked of the disk, its user hears where the table still is.
+    for (args, code) in [
+        (&["ls", "disk.img?part=root"][..], 3),
+        (&["ls", "disk.img?part=2"], 3),
+        (&["disk", "list", "disk.img"], 4),
+        (&["disk", "add", "disk.img", "more=ext4:8M"], 4),
+        (&["disk", "resize", "disk.img", "80M"], 4),
+        (&["compact", "disk.img"], 4),
+        (&["mkfs", "ext4", "disk.img"], 8),
+    ] {
+        let message = here(args).failed(code);
+        let advice = "a GPT with 2 partitions is left on it: put `?gpt=backup` behind its name";
+        assert!(message.contains(advice) && !message.contains("no partition table:"), "{args:?}: {message}");
+    }
     let told = here(&["ls", "disk.img?gpt=backup"]);
     assert_eq!(told.code, 3, "{}", told.stderr);
     assert!(told.stderr.contains("; name one as disk.img?gpt=backup&part=N\n"), "{}", told.stderr);

@@ -15,7 +15,8 @@ use crate::text::human;
 pub(super) fn run(plan: &AddPlan, format: Format) -> Result<(), Failure> {
     let target = image::open_to_overwrite(&plan.image)?;
     let device = &target.device;
-    let mut editor = TableEditor::open(&**device).map_err(|error| table_failure(&plan.image, &error))?;
+    let mut editor =
+        TableEditor::open(&**device).map_err(|error| table_failure(&plan.image, device, &error))?;
     let scheme = editor.table().scheme;
     let ids = Ids::new(plan.seed.clone());
     let count = editor.table().partitions.len() + 1;

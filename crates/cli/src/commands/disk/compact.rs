@@ -20,6 +20,7 @@ use crate::exit::Kind;
 use crate::failure::Failure;
 use crate::image::writing::Writing;
 use crate::image::{self, FilesystemKind, Use};
+use crate::lost_gpt::advice_on_change;
 use crate::plan::{Format, ImageSpec};
 use crate::text::human;
 use crate::text::out::Out;
@@ -134,7 +135,7 @@ fn forget_free(device: &Device, spec: &ImageSpec) -> Result<u64, Failure> {
         refuse_both(&table, spec)?;
         return trim(Device::clone(device), &spec.shown());
     }
-    refuse_damage(&table, spec)?;
+    refuse_damage(&table, device, spec)?;
     let mut windows = Vec::new();
     for partition in table.partitions.iter().filter(|partition| !partition.kind.is_extended()) {
         let window = PartitionDevice::open(Device::clone(device), partition);
@@ -177,10 +178,14 @@ fn refuse_both(table: &Table, spec: &ImageSpec) -> Result<(), Failure> {
 }
 
 /// Of a table that contradicts itself it is not known which partitions are in use.
-fn refuse_damage(table: &Table, spec: &ImageSpec) -> Result<(), Failure> {
+fn refuse_damage(table: &Table, device: &Device, spec: &ImageSpec) -> Result<(), Failure> {
     if table.scheme == Scheme::None {
         let what = format!("{} has neither a partition table nor a filesystem that is known", spec.shown());
-        return Err(Failure::new(Kind::Unsupported, what));
+        let failure = Failure::new(Kind::Unsupported, what);
+        return Err(match advice_on_change(&**device) {
+            Some(advice) => failure.advise(advice),
+            None => failure,
+        });
     }
     match table.damage.first().cloned().or_else(|| table.contradiction()) {
         Some(damage) => {

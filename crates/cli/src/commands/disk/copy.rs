@@ -7,7 +7,6 @@ use std::os::unix::fs::FileTypeExt;
 
 use serde::Serialize;
 use undercroft_block::{Copied, Device, copy};
-use undercroft_ext4::MkfsError;
 
 use super::output::NewImage;
 use crate::exit::Kind;
@@ -40,11 +39,8 @@ pub(super) fn run(plan: &CopyPlan, format: Format) -> Result<(), Failure> {
     let copied = if is_device {
         let target = ImageSpec::plain(plan.to.clone());
         let to = image::open_to_overwrite(&target)?;
-        if !plan.force
-            && let Some(what) = image::what_is_on(&to.device)?
-        {
-            let present = MkfsError::Present { device: to.device.name(), what };
-            return Err(Failure::of(Kind::of_mkfs(&present), &present).advise("`--force` overwrites it"));
+        if !plan.force {
+            image::refuse_present(&to.device)?;
         }
         let room = to.device.size_bytes();
         if room < size_bytes {

@@ -12,7 +12,6 @@ use undercroft_block::partition::{NewPartition, Scheme, TableEditor};
 use undercroft_block::{BlockDevice, Device, PartitionDevice};
 use undercroft_disk::definition::ContentFormat;
 use undercroft_disk::layout::{self, Size};
-use undercroft_ext4::MkfsError;
 use uuid::Uuid;
 
 use super::compress::Compressor;
@@ -183,11 +182,8 @@ pub(super) fn window(device: &Device, place: &std::ops::Range<u64>) -> Result<De
 /// Makes the disk on a block device or an array, which is as large as it is.
 fn on_device(plan: &CreatePlan, ids: &Ids, parts: &[Part<'_>], sizes: &[Size]) -> Result<(), Failure> {
     let target = image::open_to_overwrite(&plan.image)?;
-    if !plan.force
-        && let Some(what) = image::what_is_on(&target.device)?
-    {
-        let present = MkfsError::Present { device: target.device.name(), what };
-        return Err(Failure::of(Kind::of_mkfs(&present), &present).advise("`--force` overwrites it"));
+    if !plan.force {
+        image::refuse_present(&target.device)?;
     }
     let room = target.device.size_bytes();
     if plan.size_bytes.is_some_and(|size| size > room) {

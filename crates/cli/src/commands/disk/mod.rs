@@ -13,11 +13,13 @@ mod resize;
 
 pub(crate) use report::DiskReport;
 
+use undercroft_block::Device;
 use undercroft_block::partition::EditError;
 
 use crate::exit::Kind;
 use crate::failure::Failure;
 use crate::image;
+use crate::lost_gpt::advice_on_change;
 use crate::plan::{DiskPlan, Format, ImageSpec};
 use crate::text::out::Out;
 
@@ -44,12 +46,15 @@ fn list(spec: &ImageSpec, format: Format) -> Result<(), Failure> {
 }
 
 /// Why a table is not changed.
-fn table_failure(spec: &ImageSpec, error: &EditError) -> Failure {
+fn table_failure(spec: &ImageSpec, device: &Device, error: &EditError) -> Failure {
     let what = format!("cannot change the partition table of {}", spec.shown());
     match error {
         EditError::NoTable { .. } => {
-            Failure::new(Kind::Unsupported, format!("{} has no partition table", spec.shown()))
-                .advise("`undercroft grow` is for a filesystem that fills its image")
+            Failure::new(Kind::Unsupported, format!("{} has no partition table", spec.shown())).advise(
+                advice_on_change(&**device).unwrap_or_else(|| {
+                    "`undercroft grow` is for a filesystem that fills its image".to_owned()
+                }),
+            )
         }
         EditError::Device(_) => Failure::new(Kind::Io, what).because(error),
         EditError::Table(_) | EditError::Damaged { .. } => {

@@ -42,7 +42,8 @@ pub(super) fn run(
         )
         .advise("copy it to a raw image first: `undercroft image copy`"));
     }
-    let mut editor = TableEditor::open(&*target.device).map_err(|error| table_failure(spec, &error))?;
+    let mut editor =
+        TableEditor::open(&*target.device).map_err(|error| table_failure(spec, &target.device, &error))?;
     let refused = |error: &dyn std::error::Error| {
         Failure::new(Kind::Usage, format!("cannot resize {}", spec.shown())).because(error)
     };
@@ -55,7 +56,8 @@ pub(super) fn run(
     }
     let target = image::open_to_overwrite(spec)?;
     // It was closed for a moment.
-    let found = TableEditor::open(&*target.device).map_err(|error| table_failure(spec, &error))?;
+    let found =
+        TableEditor::open(&*target.device).map_err(|error| table_failure(spec, &target.device, &error))?;
     if !is_same(found.table(), &read) {
         return Err(Failure::new(
             Kind::Host,

@@ -10,7 +10,6 @@ use std::sync::Arc;
 
 use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
 use undercroft_block::{Device, ImageFormat, probe};
-use undercroft_diskfs::mkfs::MkfsError;
 use undercroft_populate::FileId;
 
 use super::fill::Filling;
@@ -113,17 +112,10 @@ fn in_place(plan: &MkfsPlan, fill: &FillPlan) -> Result<(Made, Contents), Failur
     Ok(made)
 }
 
-fn present(device: String, what: undercroft_ext4::Present) -> Failure {
-    let present = MkfsError::Present { device, what };
-    Failure::of(Kind::of_mkfs(&present), &present).advise("`--force` overwrites it")
-}
-
 /// Refuses what is on a target, unless it may be overwritten.
 fn refuse_present(plan: &MkfsPlan, target: &ToOverwrite) -> Result<(), Failure> {
-    if !plan.overwrite
-        && let Some(what) = image::what_is_on(&target.device)?
-    {
-        return Err(present(target.device.name(), what));
+    if !plan.overwrite {
+        image::refuse_present(&target.device)?;
     }
     Ok(())
 }

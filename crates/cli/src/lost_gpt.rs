@@ -1,0 +1,26 @@
+//! Where a disk seems to have no partition table, its backup at the end may still be there.
+
+use undercroft_block::BlockDevice;
+use undercroft_block::partition::lost_gpt;
+
+use crate::text::human;
+
+/// How to read what is left of a partition table that the device does not begin with.
+pub(crate) fn advice(device: &dyn BlockDevice) -> Option<String> {
+    let table = lost_gpt(device).ok().filter(|table| !table.partitions.is_empty())?;
+    let partitions = human::counted(table.partitions.len() as u64, "partition");
+    Some(format!(
+        "a GPT with {partitions} is left on it: put `?gpt=backup` behind its name to read these, as in `undercroft info`"
+    ))
+}
+
+/// The same for one who named a partition.
+pub(crate) fn advice_on_partition(device: &dyn BlockDevice) -> String {
+    advice(device).unwrap_or_else(|| "it has no partition table: leave `?part=` off".to_owned())
+}
+
+/// The same for one who wants to change the table.
+pub(crate) fn advice_on_change(device: &dyn BlockDevice) -> Option<String> {
+    let advice = advice(device)?;
+    Some(format!("{advice}; `sgdisk --load-backup` or `gdisk` writes the partition table anew"))
+}
