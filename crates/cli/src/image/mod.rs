@@ -365,6 +365,13 @@ pub(crate) fn require_filesystem(device: &Device, shown: &str) -> Result<Filesys
                 return Err(Failure::new(Kind::Unsupported, format!("{shown} holds {name}")).advise(advice));
             }
             Failure::new(Kind::Unsupported, format!("{shown} holds {name}, which this version cannot open"))
+            // Its mark is there, and not all of what stands behind that.
+            if found.format.name.starts_with("ext") {
+                let bytes = device.size_bytes();
+                let what = format!("{shown} holds {name}, and is cut off behind byte {bytes}");
+                return Err(Failure::new(Kind::Corrupt, what)
+                    .advise("nothing of it is left that could be read: take another copy of the image"));
+            }
                 .advise(format!("it opens {KINDS}"))
         }
         None => {
