@@ -5,6 +5,8 @@
 //! ([`failure::print_failure`]), one picks the exit code ([`exit`]), and this file is the only one that ends the
 //! process.
 
+#![deny(clippy::print_stderr)]
+
 mod args;
 mod commands;
 mod control;
@@ -13,9 +15,9 @@ mod failure;
 mod file_id;
 mod get;
 mod image;
+mod lost_gpt;
 mod mount_helper;
 mod mount_options;
-mod lost_gpt;
 mod pattern;
 mod plan;
 mod text;

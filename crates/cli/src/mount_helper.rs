@@ -28,6 +28,7 @@ use crate::commands::mount;
 use crate::exit::Kind;
 use crate::failure::{Failure, print_failure};
 use crate::plan::{ImageSpec, Serving};
+use crate::text::note::line;
 
 /// Exit codes of mount(8): incorrect invocation, and a mount that failed.
 const USAGE: u8 = 1;
@@ -166,7 +167,7 @@ fn mount(call: &MountCall) -> Result<(), Failure> {
     }
     if !options.is_read_only() && !options.snapshot && is_write_protected(&image) {
         let shown = image.shown();
-        eprintln!("undercroft: {shown} is write-protected, mounted read-only");
+        line(format_args!("undercroft: {shown} is write-protected, mounted read-only"));
         options.list.push("ro".to_owned());
     }
     mount::check_options(&image, &options.list, options.snapshot)?;

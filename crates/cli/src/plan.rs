@@ -50,6 +50,7 @@ use crate::args::{Command, MountCommand, ProgramCommand, When, WholeCommand};
 use crate::exit::{Kind, Verdict};
 use crate::failure::Failure;
 use crate::mount_options::normalise;
+use crate::text::note::note;
 
 /// How `df` shows space.
 #[derive(Clone, Copy, Debug)]
@@ -407,7 +408,7 @@ impl When {
 fn mount_options(typed: &[String]) -> Result<Vec<String>, Failure> {
     let (options, hints) = normalise(typed)?;
     for hint in hints {
-        eprintln!("undercroft: note: mount option \"{hint}\" has no effect here");
+        note(format_args!("mount option \"{hint}\" has no effect here"));
     }
     Ok(options)
 }

@@ -11,7 +11,7 @@
 
 use std::error::Error;
 use std::fs;
-use std::io;
+use std::io::{self, Write as _};
 use std::mem;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -301,7 +301,8 @@ impl Mounted {
                 detached = true;
                 let result = match own.detach(false) {
                     Err(UnmountError::Busy(_)) => {
-                        eprintln!(
+                        let _ = writeln!(
+                            io::stderr(),
                             "undercroft: {} is still in use; serving until its users leave or the next signal",
                             own.dir.display()
                         );
@@ -310,7 +311,7 @@ impl Mounted {
                     other => other,
                 };
                 if let Err(error) = result {
-                    eprintln!("undercroft: {error}");
+                    let _ = writeln!(io::stderr(), "undercroft: {error}");
                 }
             }
         });

@@ -35,6 +35,7 @@ use crate::file_id::device_of_directory;
 use crate::image::array_events::{self, Listener, Tell};
 use crate::plan::{ImageSpec, Serving};
 use crate::text::names::safe;
+use crate::text::note::line;
 
 /// What the process in the background says when the files can be read.
 const READY: &str = "ready";
@@ -90,7 +91,10 @@ pub(crate) fn run(
         let_go().map_err(|error| Failure::host("cannot leave the terminal", &error))?;
     } else if io::stderr().is_terminal() {
         let dir = safe(dir.as_os_str().as_bytes());
-        eprintln!("{} is mounted on {dir}; interrupt or `undercroft unmount` ends it", image.shown());
+        line(format_args!(
+            "{} is mounted on {dir}; interrupt or `undercroft unmount` ends it",
+            image.shown()
+        ));
     }
     let ended = mounted.wait();
     // Not all ends close what the filesystem lies on.

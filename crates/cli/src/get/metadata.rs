@@ -19,6 +19,7 @@ use undercroft_vfs::{self as vfs, Attr, FileType, Node, Timestamp};
 use crate::failure::Failure;
 use crate::text::human::counted;
 use crate::text::names::safe;
+use crate::text::note::note;
 use crate::xattrs::listed_xattr;
 
 /// What this process may do.
@@ -109,20 +110,20 @@ impl Lost {
 
     /// Says on standard error what was left out of what lends rights.
     pub(crate) fn note_special(self, advice: &str) {
-        note(self.set_id_modes, "set-user-ID or set-group-ID mode", advice);
-        note(self.device_nodes, "device node", advice);
-        note(self.privileged_xattrs, "extended attribute", advice);
+        not_kept(self.set_id_modes, "set-user-ID or set-group-ID mode", advice);
+        not_kept(self.device_nodes, "device node", advice);
+        not_kept(self.privileged_xattrs, "extended attribute", advice);
     }
 
     /// Says on standard error which owners could not be kept.
     pub(crate) fn note_owners(self) {
-        note(self.owners, "owner", "run as root to keep owners");
+        not_kept(self.owners, "owner", "run as root to keep owners");
     }
 }
 
-fn note(number: u64, noun: &str, advice: &str) {
+fn not_kept(number: u64, noun: &str, advice: &str) {
     if number > 0 {
-        eprintln!("undercroft: note: {} not kept; {advice}", counted(number, noun));
+        note(format_args!("{} not kept; {advice}", counted(number, noun)));
     }
 }
 

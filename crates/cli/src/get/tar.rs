@@ -23,6 +23,7 @@ use crate::failure::{Complaints, Failure};
 use crate::plan::GetPlan;
 use crate::text::acl;
 use crate::text::names::{join, safe};
+use crate::text::note::note;
 use crate::walk::{Event, Order, Walk};
 use crate::xattrs::listed_xattr;
 
@@ -181,8 +182,7 @@ impl Archive<'_> {
             FileType::CharDevice => header.set_entry_type(EntryType::Char),
             FileType::BlockDevice => header.set_entry_type(EntryType::Block),
             FileType::Socket => {
-                self.progress
-                    .aside(|| eprintln!("undercroft: note: {}: a tar archive holds no sockets", safe(shown)));
+                self.progress.aside(|| note(format_args!("{}: a tar archive holds no sockets", safe(shown))));
                 return outcome(damage);
             }
         }

@@ -19,6 +19,7 @@ use crate::failure::Failure;
 use crate::plan::{ArrayMembers, ArraySpec, ImageSpec};
 use crate::text::human;
 use crate::text::names::safe;
+use crate::text::note::note;
 
 /// An array that is open.
 #[derive(Debug)]
@@ -102,11 +103,11 @@ pub(crate) fn identity(spec: &ImageSpec) -> (PathBuf, Option<u32>) {
 fn tell(spec: &ImageSpec, array: &Array) {
     let status = array.status();
     for warning in &status.warnings {
-        eprintln!("undercroft: note: {}: {}", spec.shown(), safe(warning.as_bytes()));
+        note(format_args!("{}: {}", spec.shown(), safe(warning.as_bytes())));
     }
     if status.degraded > 0 {
         let members = human::counted(status.degraded.into(), "member");
-        eprintln!("undercroft: note: {}: the array is degraded: it lacks {members}", spec.shown());
+        note(format_args!("{}: the array is degraded: it lacks {members}", spec.shown()));
     }
 }
 
@@ -139,11 +140,7 @@ fn find(spec: &ImageSpec, array: &ArraySpec, dir: &Path) -> Result<Vec<ImageSpec
         let Ok(device) = open_member(&looked_at, false) else { continue };
         let Ok(found) = examine(&*device) else { continue };
         if let Some(problem) = &found.problem {
-            eprintln!(
-                "undercroft: note: {shown}: {} was left out: {}",
-                member.shown(),
-                safe(problem.as_bytes())
-            );
+            note(format_args!("{shown}: {} was left out: {}", member.shown(), safe(problem.as_bytes())));
             continue;
         }
         let known = arrays.entry(found.array_uuid).or_insert_with(|| (found.name.clone(), Vec::new()));

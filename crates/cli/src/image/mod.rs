@@ -50,6 +50,7 @@ use crate::lost_gpt;
 use crate::plan::ImageSpec;
 use crate::text::bar::Bar;
 use crate::text::names::safe;
+use crate::text::note::{line, note};
 
 /// An open filesystem.
 pub(crate) struct Opened {
@@ -330,7 +331,6 @@ pub(crate) fn what_is_on(device: &Device) -> Result<Option<Present>, Failure> {
     found.map_err(|error| Failure::of(Kind::of_mkfs(&error), &error))
 }
 
-/// The kind of filesystem on a device; refuses a device without one, naming what is on it instead.
 /// Refuses to overwrite what is on a device.
 pub(crate) fn refuse_present(device: &Device) -> Result<(), Failure> {
     what_is_on(device)?.map_or(Ok(()), |what| Err(present(device, what)))
@@ -347,6 +347,7 @@ pub(crate) fn present(device: &Device, what: Present) -> Failure {
     }
 }
 
+/// The kind of filesystem on a device; refuses a device without one, naming what is on it instead.
 pub(crate) fn require_filesystem(device: &Device, shown: &str) -> Result<FilesystemKind, Failure> {
     let device_failed =
         |error: vfs::Error| Failure::new(Kind::of(&error), format!("cannot read {shown}")).because(&error);
@@ -364,7 +365,6 @@ pub(crate) fn require_filesystem(device: &Device, shown: &str) -> Result<Filesys
                 );
                 return Err(Failure::new(Kind::Unsupported, format!("{shown} holds {name}")).advise(advice));
             }
-            Failure::new(Kind::Unsupported, format!("{shown} holds {name}, which this version cannot open"))
             // Its mark is there, and not all of what stands behind that.
             if found.format.name.starts_with("ext") {
                 let bytes = device.size_bytes();
@@ -372,6 +372,7 @@ pub(crate) fn require_filesystem(device: &Device, shown: &str) -> Result<Filesys
                 return Err(Failure::new(Kind::Corrupt, what)
                     .advise("nothing of it is left that could be read: take another copy of the image"));
             }
+            Failure::new(Kind::Unsupported, format!("{shown} holds {name}, which this version cannot open"))
                 .advise(format!("it opens {KINDS}"))
         }
         None => {
@@ -430,7 +431,7 @@ impl Opened {
 pub(crate) fn tell_of_wait(wait: &MmpWait) {
     if io::stderr().is_terminal() {
         let (seconds, host) = (wait.at_most.as_secs(), safe(wait.host.as_bytes()));
-        eprintln!("waiting {seconds} s to see whether host \"{host}\" is using the image");
+        line(format_args!("waiting {seconds} s to see whether host \"{host}\" is using the image"));
     }
 }
 
@@ -506,7 +507,7 @@ fn tell_of_use(found: &InUse<'_>) {
         Access::ReadOnly => "what is read may be half changed",
         Access::ReadWrite => "two writers may destroy everything on it",
     };
-    eprintln!("undercroft: note: {}; {consequence}", safe(found.to_string().as_bytes()));
+    note(format_args!("{}; {consequence}", safe(found.to_string().as_bytes())));
 }
 
 /// `IMAGE:/PATH`, as other programs have it, in the way of this one.

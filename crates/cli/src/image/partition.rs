@@ -13,6 +13,7 @@ use crate::failure::Failure;
 use crate::lost_gpt::{self, advice_on_partition};
 use crate::plan::ImageSpec;
 use crate::text::names::safe;
+use crate::text::note::note;
 use crate::text::partitions::list;
 
 /// The whole device, or one partition of it with its number.
@@ -28,7 +29,7 @@ pub(super) fn choose(
     }
     let table = read(spec, &device)?;
     for damage in &table.damage {
-        eprintln!("undercroft: note: {}: {}", spec.shown(), safe(damage.as_bytes()));
+        note(format_args!("{}: {}", spec.shown(), safe(damage.as_bytes())));
     }
     if let Some(number) = spec.partition {
         let number = number.get();

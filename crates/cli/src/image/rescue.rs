@@ -15,6 +15,7 @@ use crate::failure::Failure;
 use crate::lost_gpt;
 use crate::plan::ImageSpec;
 use crate::text::human;
+use crate::text::note::note;
 
 /// As many copies as a message names.
 const COPIES_NAMED: usize = 3;
@@ -63,9 +64,9 @@ pub(super) fn as_large_as_declared(device: Device, shown: &str) -> Device {
 /// The user should know why some of it cannot be read.
 pub(super) fn tell_cut_short(shown: &str, expected: u64, there: u64) {
     let (expected, there) = (human::size(expected), human::size(there));
-    eprintln!(
-        "undercroft: note: {shown} is cut short: of {expected} there are {there}; what lies behind cannot be read"
-    );
+    note(format_args!(
+        "{shown} is cut short: of {expected} there are {there}; what lies behind cannot be read"
+    ));
 }
 
 /// Opens for reading what is there of a filesystem: without its journal, if that lies past the end.
@@ -79,7 +80,7 @@ pub(super) fn open_what_is_there(
     match opened {
         Err(vfs::Error::Io(_)) if options.recover && device.read_at(last, &mut [0]).is_err() => {
             let opened = Ext4::open_read_only(device, OpenOptions { recover: false, ..options })?;
-            eprintln!("undercroft: note: {shown}: the journal cannot be read, and changes in it are missing");
+            note(format_args!("{shown}: the journal cannot be read, and changes in it are missing"));
             Ok(opened)
         }
         opened => opened,

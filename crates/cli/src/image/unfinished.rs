@@ -17,6 +17,7 @@ use tempfile::{Builder, NamedTempFile};
 use crate::exit::Kind;
 use crate::failure::Failure;
 use crate::text::names::safe;
+use crate::text::note::note;
 
 /// The file is removed when this is dropped, unless it was finished.
 pub(crate) struct UnfinishedFile {
@@ -64,7 +65,7 @@ impl UnfinishedFile {
                     return Err(Failure::new(Kind::Host, what));
                 }
                 for (what, error) in hand_over(file.as_file(), &now) {
-                    eprintln!("undercroft: note: {shown} does not keep its {what}: {error}");
+                    note(format_args!("{shown} does not keep its {what}: {error}"));
                 }
             }
             None => {

@@ -265,6 +265,45 @@ fn a_partition_of_a_lost_table_is_named_with_the_hint() {
     assert_eq!(here(&["cat", source, "/here"]).stdout, b"found\n");
 }
 
+/// Where not even the superblock is whole, there is nothing to open, and the kind of filesystem is not the reason.
+#[test]
+fn the_stump_of_a_filesystem_is_told_to_be_cut_off() {
+    let image = small(&[]);
+    File::options().write(true).open(image.path()).unwrap().set_len(1500).unwrap();
+    for (command, code) in [("ls", 5), ("info", 5), ("check", 8), ("grow", 5)] {
+        let message = on(image.path(), &[command]).failed(code);
+        assert!(message.contains("cut off behind byte 1500") && !message.contains("it opens"), "{message}");
+    }
+}
+
+/// The work does not depend on a word about it.
+#[test]
+fn a_note_that_cannot_be_written_stops_nothing() {
+    let image = five_groups();
+    File::options().write(true).open(image.path()).unwrap().set_len(20 << 20).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("point")).unwrap();
+    let path = image.path().to_str().unwrap();
+    for args in [
+        &["ls", path][..],
+        &["info", path],
+        &["get", path, "/", "copy"],
+        &["mount", path, "point"],
+        &["unmount", "point"],
+    ] {
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let status = Command::new(PROGRAM)
+            .args(args)
+            .current_dir(dir.path())
+            .stdout(std::process::Stdio::null())
+            .stderr(full)
+            .status()
+            .unwrap();
+        assert_eq!(status.code(), Some(0), "{args:?}");
+    }
+    assert_eq!(fs::read(dir.path().join("copy/first/7")).unwrap(), b"7\n");
+}
+
 /// Other blocks of a directory are shown when one is damaged, which is named.
 #[test]
 fn a_bad_block_does_not_hide_the_rest_of_its_directory() {

@@ -16,6 +16,7 @@ use crate::failure::Failure;
 use crate::image::{self, FilesystemKind, new_file, open_failure};
 use crate::plan::{Format, ImageSpec};
 use crate::text::bar::Bar;
+use crate::text::note::note;
 
 pub(super) fn run(
     spec: &ImageSpec,
@@ -101,10 +102,10 @@ fn grow_filesystem(spec: &ImageSpec, partition: &Partition) -> Result<(), Failur
     let kind = FilesystemKind::on(&located.device);
     located.close()?;
     if !matches!(kind, Ok(Some(_))) {
-        eprintln!(
-            "undercroft: note: what {} holds is none of ext2, ext3, ext4 and XFS, and stays as it is",
+        note(format_args!(
+            "what {} holds is none of ext2, ext3, ext4 and XFS, and stays as it is",
             spec.shown_with_part(&partition.number.to_string())
-        );
+        ));
         return Ok(());
     }
     let bar = Bar::new();
@@ -112,7 +113,7 @@ fn grow_filesystem(spec: &ImageSpec, partition: &Partition) -> Result<(), Failur
     drop(bar);
     if let Some(told) = grown.told_bound() {
         let part = spec.shown_with_part(&partition.number.to_string());
-        eprintln!("undercroft: note: the filesystem on {part} is smaller than its partition: {told}");
+        note(format_args!("the filesystem on {part} is smaller than its partition: {told}"));
     }
     Ok(())
 }

@@ -23,6 +23,7 @@ use crate::image;
 use crate::pattern::Exclude;
 use crate::plan::edit::{Put, PutOwner, TarIn};
 use crate::text::names::{join, safe};
+use crate::text::note::note;
 
 /// Bytes of content moved at once.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -223,7 +224,7 @@ fn copy(vfs: &Arc<Vfs>, source: &mut dyn Source, target: &Target, rules: &Rules<
     }
     let filled = writer.finish().map_err(refused)?;
     if filled.unkept_xattrs.count > 0 {
-        eprintln!("undercroft: note: {}", filled.unkept_xattrs);
+        note(filled.unkept_xattrs);
     }
     Ok(())
 }

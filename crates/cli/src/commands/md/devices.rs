@@ -86,6 +86,6 @@ fn check(device: &Device, spec: &ImageSpec, array: Option<Uuid>) -> Result<(), F
     }
     match image::what_is_on(device)? {
         None => Ok(()),
-        Some(what) => present(&what.to_string()),
+        Some(what) => Err(image::present(device, what)),
     }
 }

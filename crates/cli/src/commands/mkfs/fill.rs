@@ -20,6 +20,7 @@ use super::{Contents, Made, make_on};
 use crate::exit::Kind;
 use crate::failure::Failure;
 use crate::plan::{FillPlan, NewFormat, digest};
+use crate::text::note::note;
 
 /// A commit that no clock asks for.
 const NEVER_SECONDS: u32 = 1 << 30;
@@ -159,7 +160,7 @@ impl Filling {
             inodes: before.inodes_free.saturating_sub(after.inodes_free),
         };
         if !only_space && filled.unkept_xattrs.count > 0 {
-            eprintln!("undercroft: note: {}", filled.unkept_xattrs);
+            note(filled.unkept_xattrs);
         }
         let contents = Contents {
             entries: filled.entries,

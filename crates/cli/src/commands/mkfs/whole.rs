@@ -22,6 +22,7 @@ use crate::image::unfinished::{UnfinishedFile, directory_of};
 use crate::image::{self, ToOverwrite, new_file};
 use crate::plan::{FillPlan, Free, ImageSpec, MkfsPlan};
 use crate::text::human;
+use crate::text::note::note;
 
 /// Makes the filesystem and fills it.
 pub(crate) fn make_and_fill(plan: &MkfsPlan, fill: &FillPlan) -> Result<(Made, Contents), Failure> {
@@ -62,10 +63,10 @@ pub(crate) fn make_and_fill(plan: &MkfsPlan, fill: &FillPlan) -> Result<(Made, C
                 && !fill.auto_size
                 && made.0.size_bytes() < before.size_bytes
             {
-                eprintln!(
-                    "undercroft: note: {shown} was {} large, and has the size now that its files need; `--size` says another",
+                note(format_args!(
+                    "{shown} was {} large, and has the size now that its files need; `--size` says another",
                     human::size(before.size_bytes)
-                );
+                ));
             }
             made
         }

@@ -19,6 +19,7 @@ use crate::image::{self, Filesystem, OpenArray, Opened, Use};
 use crate::mount_helper::is_write_protected;
 use crate::mount_options;
 use crate::plan::ImageSpec;
+use crate::text::note::note;
 
 /// Stands in an image's place for a filesystem in memory. A file of this name is `./tmpfs:`.
 pub(crate) const TMPFS: &str = "tmpfs:";
@@ -123,16 +124,16 @@ impl<'a> MountSource<'a> {
                 if let Filesystem::Ext4(ext4) = &filesystem
                     && let Some(errors) = recorded_errors(ext4.superblock())
                 {
-                    eprintln!("undercroft: note: {}: {errors}", image.shown());
+                    note(format_args!("{}: {errors}", image.shown()));
                 }
                 if let Filesystem::Xfs(xfs) = &filesystem
                     && xfs.write_stats().inodes_left > 0
                 {
-                    eprintln!(
-                        "undercroft: note: {}: space of deleted files could not be freed, for they are damaged or it is \
+                    note(format_args!(
+                        "{}: space of deleted files could not be freed, for they are damaged or it is \
                          full; run xfs_repair on it while it is not mounted",
                         image.shown()
-                    );
+                    ));
                 }
                 let mut spec = (*image).clone();
                 spec.make_absolute();

@@ -33,6 +33,7 @@ use crate::image;
 use crate::plan::edit::Edit;
 use crate::plan::{Base, Commands, Format, GetPlan, ImageSpec, Look, ShellPlan};
 use crate::text::names::safe;
+use crate::text::note::note;
 
 use complete::Completion;
 
@@ -100,7 +101,7 @@ fn may_write(spec: &ImageSpec) -> bool {
         && spec.path.exists()
         && rustix::fs::access(&spec.path, rustix::fs::Access::WRITE_OK).is_err();
     if is_refused {
-        eprintln!("undercroft: note: {} cannot be written to, and is open for looking only", spec.shown());
+        note(format_args!("{} cannot be written to, and is open for looking only", spec.shown()));
     }
     !is_refused
 }
@@ -195,8 +196,9 @@ impl Shell {
         let typed = match ShellLine::try_parse_from(words) {
             Ok(typed) => typed.command,
             Err(error) if is_help(error.kind()) => {
-                print!("{}", error.render());
-                io::stdout().flush()?;
+                let mut stdout = io::stdout();
+                write!(stdout, "{}", error.render())?;
+                stdout.flush()?;
                 return Ok(Next::Command(None));
             }
             Err(error) => return Err(refusal(&error)),
@@ -216,7 +218,7 @@ impl Shell {
                 None
             }
             ShellCommand::Pwd => {
-                println!("{}", safe(&self.dir.borrow()));
+                writeln!(io::stdout(), "{}", safe(&self.dir.borrow()))?;
                 None
             }
             ShellCommand::Lcd { dir } => {
