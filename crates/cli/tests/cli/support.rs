@@ -28,8 +28,12 @@ pub(crate) fn make_filesystem(path: &Path, family: &str, size: &str) {
     undercroft(["mkfs", family, path.to_str().unwrap(), "--size", size]).succeeded();
 }
 
-/// Runs a command to its end.
+/// Runs a command to its end. What it makes is not as this machine's mke2fs.conf says, unless the command names one.
 pub(crate) fn run(command: &mut Command) -> Run {
+    const CONF: &str = "MKE2FS_CONFIG";
+    if command.get_envs().all(|(name, _)| name != CONF) {
+        command.env(CONF, "/nonexistent/mke2fs.conf");
+    }
     let output = command.stdin(Stdio::null()).output().unwrap();
     Run {
         code: output.status.code().expect("not killed"),
