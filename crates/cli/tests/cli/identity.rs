@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::support::{PROGRAM, run, tool, undercroft};
+use crate::support::{PROGRAM, make_filesystem, run, tool, undercroft};
 
 const UUID: &str = "c1b9d5a2-f162-11cf-9ece-0020afc76f16";
 
@@ -73,7 +73,7 @@ fn a_uuid_is_shown_and_changed() {
     for (family, size) in [("ext4", "64M"), ("ext2", "20M"), ("xfs", "300M")] {
         let image = dir.path().join(family);
         let path = image.to_str().unwrap();
-        undercroft(["mkfs", family, path, "--size", size]).succeeded();
+        make_filesystem(&image, family, size);
         let first = undercroft(["uuid", path]).text().trim().to_owned();
         assert_eq!(blkid(&image, "UUID"), first);
         let report = undercroft(["uuid", path, UUID, "--json"]).json();
