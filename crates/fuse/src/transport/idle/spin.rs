@@ -5,14 +5,14 @@
 //! microseconds, yielding its processor in between, and only then sleeps. No more loops spin than there are processors,
 //! and no more than a few.
 //!
-//! Where other programs need the processors, a loop that yields waits at the end of their queue, for milliseconds, while
-//! requests wait; a loop that sleeps runs as soon as it is woken. So when a yield returns late, all loops sleep right after
-//! each answer for a while. They also do so while idle processors poll (see `polling`): a sleeping loop is woken quickly
-//! then, and a spinning one takes a processor from the client.
+//! While other programs need the processors a loop that yields comes back late. No request waits for it: the loops that
+//! sleep are woken for each. So spinning does not depend on the load, only on `poll_idle`: while idle processors poll
+//! (see `polling`), all loops sleep right after each answer, because a sleeping loop is woken quickly then, and a spinning
+//! one takes a processor from the client.
 
 use std::io;
 use std::num::NonZeroUsize;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, available_parallelism};
 use std::time::{Duration, Instant};
 
@@ -20,27 +20,18 @@ use super::limit::WaitPermits;
 use super::polling::Pace;
 use crate::transport::device::{Device, Received};
 
-/// About as long as it takes to fall asleep and be woken. Against sleeping at once: 1.1 times the pairs of `create-unlink`
-/// by one process and by two (docs/PERFORMANCE.md).
-const AWAKE: Duration = Duration::from_micros(50);
+/// A few times what it takes to fall asleep and be woken: as long as a process takes that waits in the kernel for a lock
+/// of another one before it asks. Against sleeping at once, and against 50 µs and stopping for 200 ms after each yield that
+/// returned late: docs/PERFORMANCE.md, "Idle processors".
+const AWAKE: Duration = Duration::from_micros(150);
 
 /// Loops that spin at a time at most, however many processors there are.
 const AWAKE_MAX: usize = 4;
 
-/// A yield that returns later than this has let another program run. A client that takes its answer and asks again needs
-/// less.
-const LATE: Duration = Duration::from_micros(200);
-
-/// For so long no loop spins then.
-const REST: Duration = Duration::from_millis(200);
-
-/// How many more event loops may spin, and when.
+/// How many more event loops may spin.
 #[derive(Debug)]
 pub(in crate::transport) struct Watch {
     places: AtomicUsize,
-    begun: Instant,
-    /// Until when no loop spins: nanoseconds since `begun`.
-    rest_until: AtomicU64,
 }
 
 /// An event loop's end of the connection.
@@ -64,27 +55,10 @@ impl Watch {
     }
 
     fn with_places(places: usize) -> Self {
-        let places = AtomicUsize::new(places);
-        Self { places, begun: Instant::now(), rest_until: AtomicU64::new(0) }
+        Self { places: AtomicUsize::new(places) }
     }
 
-    /// A processor that was offered at one moment has come back at another.
-    fn came_back(&self, offered: Instant, back: Instant) {
-        if back.saturating_duration_since(offered) > LATE {
-            let until = back.saturating_duration_since(self.begun) + REST;
-            self.rest_until.store(until.as_nanos() as u64, Ordering::Relaxed);
-        }
-    }
-
-    fn is_resting(&self, now: Instant) -> bool {
-        let now = now.saturating_duration_since(self.begun);
-        (now.as_nanos() as u64) < self.rest_until.load(Ordering::Relaxed)
-    }
-
-    fn place(&self, now: Instant) -> Option<Place<'_>> {
-        if self.is_resting(now) {
-            return None;
-        }
+    fn place(&self) -> Option<Place<'_>> {
         let take = |places: usize| places.checked_sub(1);
         self.places.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).ok().map(|_| Place(self))
     }
@@ -126,24 +100,19 @@ impl<'a> Watcher<'a> {
 
     /// Awake at first, unless idle processors poll, then asleep.
     fn wait(&mut self, is_polling: bool, buffer: &mut [u8]) -> io::Result<Option<usize>> {
-        let mut now = Instant::now();
         if !is_polling
             && let Some(watch) = self.watch
-            && let Some(_place) = watch.place(now)
+            && let Some(_place) = watch.place()
         {
             self.set_waiting(false)?;
-            let until = now + AWAKE;
+            let until = Instant::now() + AWAKE;
             loop {
                 match self.device.receive(buffer)? {
                     Received::Request(len) => return Ok(Some(len)),
                     Received::Gone => return Ok(None),
-                    Received::Nothing if now < until => {}
+                    Received::Nothing if Instant::now() < until => thread::yield_now(),
                     Received::Nothing => break,
                 }
-                let offered = Instant::now();
-                thread::yield_now();
-                now = Instant::now();
-                watch.came_back(offered, now);
             }
         }
         self.set_waiting(true)?;
@@ -203,25 +172,12 @@ mod tests {
         let (watch, turns) = (Watch::with_places(1), WaitPermits::new());
         let (device, kernel) = device();
         let mut watcher = Watcher::new(&device, Some(&watch), &turns, Pace::new(None));
-        let now = Instant::now();
-        let place = watch.place(now);
-        assert!(place.is_some() && watch.place(now).is_none());
+        let place = watch.place();
+        assert!(place.is_some() && watch.place().is_none());
         kernel.send(b"request").unwrap();
         assert_eq!(watcher.receive(&mut [0; 16]).unwrap(), Some(7));
         assert!(watcher.waiting);
         drop(place);
-        assert!(watch.place(now).is_some());
-    }
-
-    #[test]
-    fn spinning_ends_where_others_need_the_processor() {
-        let watch = Watch::with_places(1);
-        let now = watch.begun + REST;
-        watch.came_back(now, now + LATE);
-        assert!(watch.place(now).is_some());
-        watch.came_back(now, now + 2 * LATE);
-        assert!(watch.place(now + 2 * LATE).is_none());
-        assert!(watch.place(now + REST).is_none());
-        assert!(watch.place(now + REST + 2 * LATE).is_some());
+        assert!(watch.place().is_some());
     }
 }
