@@ -1,4 +1,4 @@
-//! What imago takes for granted about a qcow2 header, looked at before it sees the file.
+//! What imago takes for granted about a qcow2 header, looked at before it sees the file, and what it leaves to chance.
 //!
 //! imago validates nearly all of a header by itself. Left over are the method of encryption, which it does not look
 //! at, and the table of feature names, which it cuts into entries without asking whether the last one is whole.
@@ -34,26 +34,58 @@ pub(super) fn check(file: &dyn BlockDevice) -> io::Result<()> {
     if u32_at(&head, ENCRYPTION_AT) != 0 {
         return Err(io::Error::new(io::ErrorKind::Unsupported, "it is encrypted, which is not supported"));
     }
-    if u32_at(&head, VERSION_AT) < EXTENDED {
+    each_extension(file, &head, |kind, _, len| {
+        if kind == FEATURE_NAMES && !len.is_multiple_of(FEATURE_NAME_BYTES) {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!(
+                    "its table of feature names is {len} bytes long, not a multiple of {FEATURE_NAME_BYTES}"
+                ),
+            ));
+        }
+        Ok(())
+    })
+}
+
+/// Sorts the table of feature names in a header that imago has just written in an order that differs from run to run: the
+/// same arguments make the same bytes.
+///
+/// # Errors
+/// The system's.
+pub(super) fn sort_feature_names(file: &dyn BlockDevice) -> io::Result<()> {
+    let head: [u8; HEADER_BYTES] = read(file, 0)?;
+    each_extension(file, &head, |kind, at, len| {
+        if kind != FEATURE_NAMES {
+            return Ok(());
+        }
+        let mut table = vec![0; len as usize];
+        read_or_zeroes(file, at, &mut table)?;
+        let mut names: Vec<&[u8]> = table.chunks(FEATURE_NAME_BYTES as usize).collect();
+        names.sort_unstable();
+        file.write_at(at, &names.concat()).map_err(source)
+    })
+}
+
+/// Calls `f` with the kind, the place and the length of each extension of a header.
+fn each_extension(
+    file: &dyn BlockDevice,
+    head: &[u8; HEADER_BYTES],
+    mut f: impl FnMut(u32, u64, u32) -> io::Result<()>,
+) -> io::Result<()> {
+    if u32_at(head, VERSION_AT) < EXTENDED {
         return Ok(());
     }
-    let cluster_end = 1_u64 << u32_at(&head, CLUSTER_BITS_AT).min(CLUSTER_BITS_MAX);
-    let mut at = u64::from(u32_at(&head, HEADER_LENGTH_AT));
+    let cluster_end = 1_u64 << u32_at(head, CLUSTER_BITS_AT).min(CLUSTER_BITS_MAX);
+    let mut at = u64::from(u32_at(head, HEADER_LENGTH_AT));
     while at < cluster_end {
         let extension: [u8; EXTENSION_BYTES] = read(file, at)?;
         let (kind, len) = (u32_at(&extension, 0), u32_at(&extension, 4));
-        match kind {
-            END => break,
-            FEATURE_NAMES if !len.is_multiple_of(FEATURE_NAME_BYTES) => {
-                return Err(io::Error::new(
-                    io::ErrorKind::InvalidData,
-                    format!(
-                        "its table of feature names is {len} bytes long, not a multiple of {FEATURE_NAME_BYTES}"
-                    ),
-                ));
-            }
-            _ => at += EXTENSION_BYTES as u64 + u64::from(len).next_multiple_of(8),
+        if kind == END {
+            break;
         }
+        let content = at + EXTENSION_BYTES as u64;
+        f(kind, content, len)?;
+        at = content + u64::from(len).next_multiple_of(8);
     }
     Ok(())
 }
@@ -74,10 +106,15 @@ pub(super) fn read_or_zeroes(file: &dyn BlockDevice, offset: u64, buf: &mut [u8]
     if len == 0 {
         return Ok(());
     }
-    file.read_at(offset, &mut buf[..len]).map_err(|error| match error {
+    file.read_at(offset, &mut buf[..len]).map_err(source)
+}
+
+/// What the system said.
+fn source(error: Error) -> io::Error {
+    match error {
         Error::Io { source, .. } => source,
         other => io::Error::other(other),
-    })
+    }
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> u32 {

@@ -103,7 +103,8 @@ impl Qcow2Device {
         Self::with(image, Arc::new(file), others.take(), order).map_err(failed)
     }
 
-    /// Makes an image of this size, all zeroes, in an empty file. The size is rounded up to whole sectors.
+    /// Makes an image of this size, all zeroes, in an empty file. The size is rounded up to whole sectors. The same size gives
+    /// the same bytes.
     ///
     /// # Errors
     /// [`OpenError::Image`] if the file is not empty, the size is more than the format takes, or the file cannot be
@@ -119,7 +120,9 @@ impl Qcow2Device {
         let options = StorageOpenOptions::new().filename(file.path()).write(true);
         let storage =
             file.duplicate().and_then(|file| File::from_open_file(file, options)).map_err(failed)?;
-        Qcow2::<File>::create_builder(storage).size(size).create().map_err(failed)
+        Qcow2::<File>::create_builder(storage).size(size).create().map_err(failed)?;
+        file.refresh_size().map_err(|error| failed(io::Error::other(error)))?;
+        header::sort_feature_names(file).map_err(failed)
     }
 
     /// Makes the image larger, and durable; what is new reads as zeroes. It is closed after it: the size of one that is in
