@@ -17,7 +17,7 @@ pub enum Error {
     /// The filesystem refused an entry.
     #[error("{}{}: {error}", prefix(.source_name.as_deref()), .path.shown())]
     Filesystem {
-        /// The source that it is of, where there are several.
+        /// The source that it is of, where that is known.
         source_name: Option<String>,
         /// The entry.
         path: EntryPath,
@@ -27,7 +27,7 @@ pub enum Error {
     /// The source says something that cannot be in this filesystem.
     #[error("{}{}: {what}", prefix(.source_name.as_deref()), .path.shown())]
     Entry {
-        /// The source that it is of, where there are several.
+        /// The source that it is of, where that is known.
         source_name: Option<String>,
         /// The entry.
         path: EntryPath,

@@ -60,14 +60,18 @@ pub fn fill(vfs: &Arc<Vfs>, sources: &mut [Box<dyn Source>], options: &FillOptio
     let names = sources.iter().map(|source| source.name().to_owned());
     let mut filling = Filling {
         writer: Writer::new(Arc::clone(vfs), root, how),
-        names: if sources.len() > 1 { names.collect() } else { Vec::new() },
+        names: names.collect(),
         at: 0,
         only_space: options.only_space,
     };
     let written =
         if options.single_thread { filling.on_one_thread(sources) } else { filling.on_two_threads(sources) };
     match written {
-        Ok(()) => filling.writer.finish(),
+        // What is put at the end is of any of them.
+        Ok(()) => filling.writer.finish().map_err(|error| match &filling.names[..] {
+            [only] => error.of_source(only),
+            _ => error,
+        }),
         Err(error) => {
             filling.writer.give_up();
             Err(error)
@@ -78,7 +82,7 @@ pub fn fill(vfs: &Arc<Vfs>, sources: &mut [Box<dyn Source>], options: &FillOptio
 /// A filesystem that is being filled.
 struct Filling {
     writer: Writer,
-    /// The names of the sources, if there are several.
+    /// The names of the sources.
     names: Vec<String>,
     /// Of which source the entries are that are written.
     at: usize,

@@ -16,6 +16,9 @@ use crate::{
 /// How much of a stream is looked at to see whether it may be an image.
 const FIRST_BYTES: u64 = 256 << 10;
 
+/// The unit of a tar archive, in bytes.
+const RECORD_BYTES: usize = 512;
+
 /// What is said of a source without a byte: what makes the archive has failed, as a rule.
 const EMPTY: &str = "the archive is empty";
 
@@ -121,14 +124,20 @@ fn on_stream(
         }
         let begin = once(Box::new(Plain(Box::new(Cursor::new(first.clone())))));
         // What is cut off says nothing yet.
-        let is_plain =
-            name.kind == As::Tar || is_image_archive(shown, &begin).is_ok_and(|is_image| !is_image);
+        let is_plain = name.kind == As::Tar
+            || begins_with_zeroes(&first)
+            || is_image_archive(shown, &begin).is_ok_and(|is_image| !is_image);
         stream = Box::new(Cursor::new(first).chain(stream));
         if is_plain {
             return Ok(Box::new(TarSource::new(shown, once(Box::new(Plain(stream))))));
         }
     }
     archive(shown, archive_from(&mut stream, &how.keep_in, how.most_bytes), None, name, how)
+}
+
+/// Whether a stream has no members, and nothing to be kept for.
+fn begins_with_zeroes(first: &[u8]) -> bool {
+    first.iter().take(RECORD_BYTES).all(|&byte| byte == 0)
 }
 
 /// An archive of files or of an image. `file`: the file that it is in, all of it.

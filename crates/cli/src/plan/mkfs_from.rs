@@ -218,7 +218,9 @@ fn owner_map(path: &OsStr) -> Result<(Map, Map), Failure> {
         };
         let (user, group) = pair(&place, new)?;
         let old = id(&place, old)?;
-        users.insert(old, user);
+        if users.insert(old, user).is_some() {
+            return Err(Failure::new(Kind::Usage, format!("{place}: {old} stands there a second time")));
+        }
         if let Some(group) = group {
             groups.insert(old, group);
         }

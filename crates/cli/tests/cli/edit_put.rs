@@ -173,9 +173,9 @@ fn an_archive_is_unpacked_as_gnu_tar_does() {
     let ours = image(dir.path(), "ext4");
     let path = ours.to_str().unwrap();
     let archive = fs::read(dir.path().join("tree.tar")).unwrap();
-    let cut = with_stdin(["tar-in", path, "-"], &archive[..archive.len() / 2]).failed(8);
+    let cut = with_stdin(["tar-in", path, "-"], &archive[..archive.len() / 2]).failed(5);
     assert!(cut.contains("standard input"), "{cut}");
-    assert!(with_stdin(["tar-in", path, "-"], b"nonsense").failed(8).contains("standard input"));
+    assert!(with_stdin(["tar-in", path, "-"], b"nonsense").failed(5).contains("standard input"));
     assert!(at(&["tar-in", "ext4", "tree.tar", "/missing"]).failed(7).contains("no such file"));
     assert_sound(&ours, "ext4");
 }
@@ -199,7 +199,7 @@ fn links_are_followed_within_the_image_and_not_those_of_the_archive() {
     fs::write(dir.path().join("evil/x"), "").unwrap();
     tool("tar -r -f evil.tar evil/x", dir.path());
     let refusal = at(&["tar-in", "ext4", "evil.tar"]).failed(7);
-    assert!(refusal.contains("the same source has made"), "{refusal}");
+    assert!(refusal.starts_with("evil.tar: ") && refusal.contains("the same source has made"), "{refusal}");
     assert_eq!(at(&["ls", "ext4", "/real"]).text(), "f\n");
     assert_sound(&image, "ext4");
 }
@@ -220,7 +220,7 @@ fn a_hard_link_to_what_is_left_out_is_refused() {
     for args in
         [&["tar-in", "--exclude", "a", "ext4", "t.tar"][..], &["put", "--exclude", "a", "ext4", "d", "/"]]
     {
-        let refusal = at(args).failed(8);
+        let refusal = at(args).failed(7);
         assert!(refusal.contains(words), "{refusal}");
     }
     assert!(at(&["stat", "ext4", "/d/b"]).failed(7).contains("no such file"));

@@ -245,6 +245,10 @@ fn rules_are_those_of_tar() {
     let file = shown.at("keep/file.c");
     assert_eq!((file.mode, file.uid, file.gid, file.modified), (0o100_644, 70, 71, (5, 0)));
     assert_eq!(shown.at("keep").modified, (100, 0));
+    fs::write(&map, "7 70\n# twice\n8 80\n7 71\n").unwrap();
+    let args = ["mkfs", "ext4", path, "--force", "-d", tree.to_str().unwrap(), "--owner-map"];
+    let refused = undercroft(args.into_iter().chain([map.to_str().unwrap()])).failed(2);
+    assert!(refused.contains("line 4: 7 stands there a second time"), "{refused}");
     let refused = undercroft(["mkfs", "ext4", path, "--force", "-d", "/nowhere"]).failed(8);
     assert!(refused.contains("/nowhere: No such file"), "{refused}");
     let refused = undercroft(["mkfs", "ext4", path, "--owner", "7"]);
@@ -284,6 +288,103 @@ fn a_broken_source_leaves_no_image() {
     let forced = ["mkfs", "ext4", image.to_str().unwrap(), "--force", "--from", broken.to_str().unwrap()];
     undercroft(forced).failed(5);
     assert!(fs::read(&image).unwrap() == before);
+}
+
+#[test]
+fn what_begins_with_zeroes_is_no_archive() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |command: &str| run(Command::new(PROGRAM).args(command.split(' ')).current_dir(dir.path()));
+    let write = |name: &str, bytes: &[u8]| fs::write(dir.path().join(name), bytes).unwrap();
+    tool("tar -cf empty.tar -T /dev/null", dir.path());
+    at("mkfs ext4 empty.img -q --no-conf --from empty.tar").succeeded();
+    at("tar-in empty.img empty.tar").succeeded();
+    assert_eq!(at("ls empty.img").text(), "lost+found\n");
+    at("disk create disk.img root=ext4:20M").succeeded();
+    at("mkfs ext4 raw.img -q --no-conf --size 8M").succeeded();
+    write("zeroes", &[0; 20_480]);
+    write("later", &[&[0; 1024][..], b"x"].concat());
+    tool("gzip -k zeroes", dir.path());
+    for source in ["raw.img", "zeroes", "later", "zeroes.gz"] {
+        let refused = at(&format!("mkfs ext4 new.img --from {source}")).failed(5);
+        assert!(refused.starts_with(source) && refused.contains("it begins with zeroes"), "{refused}");
+        let refused = at(&format!("tar-in empty.img {source}")).failed(5);
+        assert!(refused.starts_with(source) && refused.contains("it begins with zeroes"), "{refused}");
+        let refused = at(&format!("disk create new.img root=ext4:20M:{source}")).failed(5);
+        assert!(refused.contains(source) && refused.contains("it begins with zeroes"), "{refused}");
+        assert!(!dir.path().join("new.img").exists());
+    }
+    // Of a stream no more is kept than tells it.
+    let endless = format!("{PROGRAM} tar-in empty.img - < /dev/zero");
+    let refused =
+        run(Command::new("timeout").args(["60", "sh", "-c", &endless]).current_dir(dir.path())).failed(5);
+    assert!(refused.starts_with("standard input") && refused.contains("it begins with zeroes"), "{refused}");
+}
+
+#[test]
+fn too_few_inodes_for_the_sources_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let tree = dir.path().join("tree");
+    fs::create_dir(&tree).unwrap();
+    for number in 0..50 {
+        fs::write(tree.join(number.to_string()), b"x").unwrap();
+    }
+    let at = |command: &str| run(Command::new(PROGRAM).args(command.split(' ')).current_dir(dir.path()));
+    let refused = at("mkfs ext4 few.img --no-conf -N 10 --from tree").failed(2);
+    // Eleven are the filesystem's own.
+    assert!(refused.contains("10 inodes are too few: the sources need 61"), "{refused}");
+    assert!(!dir.path().join("few.img").exists());
+    at("mkfs ext4 few.img -q --no-conf -N 61 --from tree").succeeded();
+    assert!(shown("ext4", &dir.path().join("few.img")).entries.contains_key(&b"49"[..]));
+    assert!(fs::metadata(dir.path().join("few.img")).unwrap().len() < 8 << 20);
+}
+
+#[test]
+fn an_archive_is_refused_alike_by_mkfs_and_tar_in() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |command: &str| run(Command::new(PROGRAM).args(command.split(' ')).current_dir(dir.path()));
+    at("mkfs ext4 image -q --no-conf --size 8M").succeeded();
+    let long = "n".repeat(300);
+    fs::write(dir.path().join("file"), b"x").unwrap();
+    tool("tar -cf good.tar file", dir.path());
+    tool(&format!("tar -cf long.tar --transform s,file,{long}, file"), dir.path());
+    tool("tar -cf up.tar -P --transform s,^,../, file", dir.path());
+    tool("gzip -k good.tar", dir.path());
+    let whole = fs::read(dir.path().join("good.tar.gz")).unwrap();
+    fs::write(dir.path().join("cut.tar.gz"), &whole[..whole.len() / 2]).unwrap();
+    fs::write(dir.path().join("text"), "no archive, but long enough for one to be told from it\n").unwrap();
+    fs::write(dir.path().join("a.zip"), [&b"PK\x03\x04"[..], &[1; 600]].concat()).unwrap();
+    for (source, code) in
+        [("long.tar", 7), ("up.tar", 7), ("cut.tar.gz", 5), ("text", 5), ("a.zip", 4), ("missing.tar", 8)]
+    {
+        for command in [format!("mkfs ext4 new --from {source}"), format!("tar-in image {source}")] {
+            let refused = at(&command).failed(code);
+            assert!(refused.starts_with(source), "{command}: {refused}");
+        }
+    }
+    // Of several the one is named.
+    let refused = at("mkfs ext4 new --from good.tar --from long.tar").failed(7);
+    assert!(refused.starts_with("long.tar: nnn"), "{refused}");
+}
+
+#[test]
+fn an_image_of_docker_save_is_known_by_its_manifest() {
+    let dir = tempfile::tempdir().unwrap();
+    let sh = |script: &str| run(Command::new("sh").args(["-ec", script]).current_dir(dir.path())).succeeded();
+    sh("mkdir base && echo hi > base/hello && tar -cf base.tar -C base . && mkdir app && mv base.tar app/layer.tar
+        sum=$(sha256sum < app/layer.tar | cut -d' ' -f1)
+        printf '{\"architecture\":\"amd64\",\"os\":\"linux\",\"rootfs\":{\"type\":\"layers\",\"diff_ids\":[\"sha256:%s\"]}}' $sum > config.json
+        printf '[{\"Config\":\"config.json\",\"RepoTags\":[\"app:1\"],\"Layers\":[\"app/layer.tar\"]}]' > manifest.json
+        tar -cf first.tar manifest.json config.json app
+        tar -cf last.tar app config.json manifest.json && gzip -k last.tar
+        mkdir tree && echo '{\"name\":\"none\"}' > tree/manifest.json && cp config.json tree && tar -cf files.tar -C tree .");
+    let at = |command: &str| run(Command::new(PROGRAM).args(command.split(' ')).current_dir(dir.path()));
+    for source in ["first.tar", "last.tar", "last.tar.gz", "last.tar:app:1"] {
+        at(&format!("mkfs ext4 image -q --force --no-conf --from {source}")).succeeded();
+        assert_eq!(at("ls image").text(), "hello\nlost+found\n", "{source}");
+    }
+    // A file of that name alone is none.
+    at("mkfs ext4 image -q --force --no-conf --from files.tar").succeeded();
+    assert_eq!(at("ls image").text(), "config.json\nlost+found\nmanifest.json\n");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::tar::Archive;
 use crate::{SourceErrorKind, Stream};
 
 /// Most bytes of an index, a manifest or a config.
-const DOCUMENT_MAX_BYTES: u64 = 4 << 20;
+pub(super) const DOCUMENT_MAX_BYTES: u64 = 4 << 20;
 
 /// A part of a file.
 #[derive(Clone, Debug)]

@@ -2,11 +2,13 @@
 
 use std::path::Path;
 
+use super::blob::DOCUMENT_MAX_BYTES;
 use super::docker::MANIFEST;
+use super::documents::SavedImage;
 use super::layout::{INDEX, MARKER};
 use crate::archive::once;
 use crate::tar::TarSource;
-use crate::{EntryPath, OpenArchive, Source, SourceError, failure};
+use crate::{Entry, EntryKind, EntryPath, OpenArchive, Source, SourceError, failure};
 
 /// Whether a directory is an OCI layout.
 #[must_use]
@@ -15,18 +17,60 @@ pub fn is_image_layout(path: &Path) -> bool {
 }
 
 /// Whether a tar is an archive of images: it has the marker of a layout or the manifest of `docker save`, and nothing but
-/// what such archives have. Of any other tar little more than the first member is read.
+/// what such archives have; or a manifest that names layers, whatever their names are. Of any other tar little more than
+/// the first member is read.
 pub(crate) fn is_image_archive(shown: &str, open: &OpenArchive) -> Result<bool, SourceError> {
     let archive = open().map_err(|error| SourceError::new(shown, failure(error)))?;
     let mut source = TarSource::new(shown, once(archive));
     let mut is_marked = false;
+    let mut has_others = false;
     while let Some(entry) = source.next_entry()? {
-        if !is_of_image(&entry.path) {
+        let is_manifest = entry.path.as_bytes() == MANIFEST.as_bytes();
+        if is_manifest && names_layers(&mut source, &entry)? {
+            return Ok(true);
+        }
+        has_others |= !is_of_image(&entry.path);
+        if has_others && !is_manifest && !may_be_saved(&entry) {
             return Ok(false);
         }
-        is_marked |= [MARKER.as_bytes(), MANIFEST.as_bytes()].contains(&entry.path.as_bytes());
+        is_marked |= is_manifest || entry.path.as_bytes() == MARKER.as_bytes();
     }
-    Ok(is_marked)
+    Ok(is_marked && !has_others)
+}
+
+/// Whether a member is a manifest of `docker save`: a list of images with layers.
+fn names_layers(source: &mut TarSource, entry: &Entry) -> Result<bool, SourceError> {
+    let EntryKind::Regular(content) = &entry.kind else { return Ok(false) };
+    if content.size_bytes > DOCUMENT_MAX_BYTES {
+        return Ok(false);
+    }
+    let mut document = vec![0; content.size_bytes as usize];
+    let mut buf = [0; 4096];
+    while let Some(piece) = source.read_content(&mut buf)? {
+        let at = piece.offset as usize;
+        if let Some(place) = document.get_mut(at..at + piece.len) {
+            place.copy_from_slice(&buf[..piece.len]);
+        }
+    }
+    let images: Option<Vec<SavedImage>> = serde_json::from_slice(&document).ok();
+    Ok(images.is_some_and(|images| !images.is_empty() && images.iter().all(|image| image.layers.is_some())))
+}
+
+/// Whether a member may lie before the manifest in what was made by hand as `docker save` makes it: a directory at the top,
+/// or below at most one a layer, a document, or a link that stands for a layer.
+fn may_be_saved(entry: &Entry) -> bool {
+    let depth = entry.path.names().count();
+    let name = entry.path.names().last().unwrap_or_default();
+    match entry.kind {
+        EntryKind::Directory => depth <= 1,
+        EntryKind::Regular(_) | EntryKind::Symlink(_) | EntryKind::HardLink(_) => {
+            let ends: [&[u8]; 8] =
+                [b".json", b".tar", b".tar.gz", b".tgz", b".tar.zst", b".tar.xz", b".tar.bz2", b".layer"];
+            let known: [&[u8]; 4] = [b"json", b"VERSION", b"layer", b"config"];
+            depth <= 2 && (known.contains(&name) || ends.iter().any(|end| name.ends_with(end)))
+        }
+        _ => false,
+    }
 }
 
 /// Whether a path is one that archives of images have.

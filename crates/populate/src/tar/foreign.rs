@@ -26,3 +26,8 @@ pub(super) fn what(first: &[u8]) -> SourceErrorKind {
         None => SourceErrorKind::Malformed("it is no tar archive".into()),
     }
 }
+
+/// What is said of a file that begins with zeroes.
+pub(super) fn zeroes() -> SourceErrorKind {
+    SourceErrorKind::Malformed("it is not an archive: it begins with zeroes, as images of disks do".into())
+}

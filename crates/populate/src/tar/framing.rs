@@ -6,6 +6,9 @@ use super::header::{Header, RECORD_BYTES};
 use super::{Archive, foreign};
 use crate::SourceErrorKind;
 
+/// Most zeroes that an archive without members has: what fills the one block that it is written in.
+const EMPTY_MAX_BYTES: u64 = 10_240;
+
 /// An archive, and where reading is in it.
 pub(super) struct Framing {
     archive: Box<dyn Archive>,
@@ -57,11 +60,28 @@ impl Framing {
         }
         if ends {
             self.ended = true;
+            if self.last_header == 0 && read > 0 {
+                self.refuse_zeroes()?;
+            }
             self.archive.finish().map_err(failed)?;
             return Ok(None);
         }
         let header = Header::new(record).ok_or_else(|| self.no_header(&record))?;
         Ok(Some(header))
+    }
+
+    /// Refuses what begins with zeroes and is no archive without members: the image of a disk, for example.
+    fn refuse_zeroes(&mut self) -> Result<(), SourceErrorKind> {
+        let mut record = [0; RECORD_BYTES];
+        loop {
+            let read = self.read_up_to(&mut record)?;
+            if self.at > EMPTY_MAX_BYTES || record.iter().any(|&byte| byte != 0) {
+                return Err(foreign::zeroes());
+            }
+            if read < RECORD_BYTES {
+                return Ok(());
+            }
+        }
     }
 
     fn no_header(&self, record: &[u8]) -> SourceErrorKind {

@@ -385,3 +385,20 @@ fn lists_may_name_the_owners_of_later_members() {
     unknown.rewind().unwrap();
     assert!(read_source(&mut unknown).unwrap_err().contains("--xattrs-include"));
 }
+
+#[test]
+fn zeroes_are_an_archive_only_as_far_as_one_without_members_has_them() {
+    for len in [512, 1024, 10_240] {
+        assert_eq!(read(&vec![0; len]).unwrap().len(), 0, "{len}");
+    }
+    let mut later = vec![0; 10_240];
+    later[1024] = 1;
+    for bytes in [vec![0; 10_241], vec![0; 1 << 20], later] {
+        let refused = read(&bytes).unwrap_err();
+        assert!(refused.contains("test.tar") && refused.contains("it begins with zeroes"), "{refused}");
+    }
+    // Behind the members there may be anything.
+    let mut whole = Builder::default().plain(b'0', "file", b"x").0;
+    whole.resize(1 << 20, 0);
+    assert_eq!(read(&whole).unwrap().len(), 1);
+}

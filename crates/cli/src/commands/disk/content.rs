@@ -241,7 +241,8 @@ fn open(part: &Part<'_>, from: &Path, to: Option<EntryPath>) -> Result<Box<dyn S
 pub(super) fn failure(part: &Part<'_>, error: &Error) -> Failure {
     let kind = match error {
         Error::Device(_) => Kind::Io,
-        Error::Source(_) | Error::Refused(_) => Kind::Host,
+        Error::Source(error) => self::kind(&error.kind),
+        Error::Refused(_) => Kind::Host,
     };
     part.failed(kind, error)
 }

@@ -17,6 +17,7 @@ use undercroft_vfs::{Error as VfsError, FileType, Node, Vfs};
 use super::names;
 use super::place::{Destination, Made, Place, split};
 use super::session::Session;
+use crate::commands::mkfs::fill::kind;
 use crate::exit::Kind;
 use crate::failure::{Complaints, Failure};
 use crate::image;
@@ -62,6 +63,8 @@ struct Target {
     to: EntryPath,
     /// The entry of the source's own directory is put too.
     with_top: bool,
+    /// The source is an archive, which messages name.
+    is_archive: bool,
 }
 
 /// Puts files and trees of this machine.
@@ -157,7 +160,7 @@ fn named(
     let above = split(&place.path).map_or(&b"/"[..], |(above, _)| above).to_vec();
     let with_top = from.is_empty();
     let source = source.map_err(|error| source_failure(&error))?;
-    Ok((source, Target { base: place.dir, path: above, from, to, with_top }))
+    Ok((source, Target { base: place.dir, path: above, from, to, with_top, is_archive: false }))
 }
 
 /// What is in a directory, into the destination.
@@ -171,13 +174,13 @@ fn content_of(
     match dest {
         Destination::Into { dir, path } => {
             let (base, path) = (Arc::clone(dir), path.clone());
-            Ok((source, Target { base, path, from, to, with_top: false }))
+            Ok((source, Target { base, path, from, to, with_top: false, is_archive: false }))
         }
         Destination::As(dest) => {
             let place = Place::of(session.vfs(), dest)?;
             let to = EntryPath::new(&place.name).map_err(|error| Failure::of(Kind::Usage, &error))?;
             let above = split(&place.path).map_or(&b"/"[..], |(above, _)| above).to_vec();
-            Ok((source, Target { base: place.dir, path: above, from, to, with_top: true }))
+            Ok((source, Target { base: place.dir, path: above, from, to, with_top: true, is_archive: false }))
         }
     }
 }
@@ -196,7 +199,7 @@ pub(super) fn tar_in(session: &Session, plan: &TarIn) -> Result<(), Failure> {
     }
     let mut source = archive_source(&plan.tar)?;
     let (from, to) = (Vec::new(), EntryPath::root());
-    let target = Target { base, path: plan.dir.clone(), from, to, with_top: true };
+    let target = Target { base, path: plan.dir.clone(), from, to, with_top: true, is_archive: true };
     copy(&session.opened.vfs, &mut *source, &target, &rules)
 }
 
@@ -215,7 +218,8 @@ pub(crate) fn archive_source(typed: &Path) -> Result<Box<dyn Source>, Failure> {
 
 /// Puts all entries of a source.
 fn copy(vfs: &Arc<Vfs>, source: &mut dyn Source, target: &Target, rules: &Rules<'_>) -> Result<(), Failure> {
-    let refused = |error: Error| failure(&target.path, &error);
+    let archive = target.is_archive.then(|| source.name().to_owned());
+    let refused = |error: Error| failure(&target.path, archive.as_deref(), &error);
     let mut writer =
         Writer::new(Arc::clone(vfs), Arc::clone(&target.base), WriterOptions::default()).in_one_step();
     if let Err(failure) = copy_entries(&mut writer, source, target, rules) {
@@ -235,7 +239,8 @@ fn copy_entries(
     target: &Target,
     rules: &Rules<'_>,
 ) -> Result<(), Failure> {
-    let refused = |error: Error| failure(&target.path, &error);
+    let archive = target.is_archive.then(|| source.name().to_owned());
+    let refused = |error: Error| failure(&target.path, archive.as_deref(), &error);
     let mut buffer = vec![0; CHUNK_BYTES];
     while let Some(entry) = source.next_entry().map_err(|error| source_failure(&error))? {
         let entry = changed(entry, source.name(), target, rules).map_err(|error| source_failure(&error))?;
@@ -295,19 +300,24 @@ impl Target {
     }
 }
 
-/// What is said of a source that cannot be read.
+/// What is said of a source that cannot be read, with the exit code of `mkfs --from`.
 pub(crate) fn source_failure(error: &SourceError) -> Failure {
-    Failure::of(Kind::Host, error)
+    Failure::of(kind(&error.kind), error)
 }
 
-fn failure(base: &[u8], error: &Error) -> Failure {
-    match error {
+/// The same of an entry that the image refused. The archive that it is of is named: `archive`.
+fn failure(base: &[u8], archive: Option<&str>, error: &Error) -> Failure {
+    let failure = match error {
         Error::Filesystem { path, error, .. } => Failure::inside(&join(base, path.as_bytes()), error),
         Error::Entry { path, what, .. } => {
             Failure::new(Kind::Path, format!("{}: {what}", safe(&join(base, path.as_bytes()))))
         }
-        Error::Source(error) => source_failure(error),
-        error @ Error::Reader => Failure::of(Kind::Host, error),
+        Error::Source(error) => return source_failure(error),
+        error @ Error::Reader => return Failure::of(Kind::Host, error),
+    };
+    match archive {
+        Some(archive) => failure.of_part(&safe(archive.as_bytes())),
+        None => failure,
     }
 }
 

@@ -75,6 +75,8 @@ impl Scratch {
 struct Room {
     blocks: u64,
     inodes: u64,
+    /// Inodes that it has for itself.
+    own_inodes: u64,
     /// Those that ordinary users may take, of `blocks`.
     available: u64,
     block_bytes: u64,
@@ -92,6 +94,7 @@ impl Room {
                 Self {
                     blocks,
                     inodes: made.free_inodes().into(),
+                    own_inodes: geometry.inodes().saturating_sub(made.free_inodes()).into(),
                     available: blocks.saturating_sub(geometry.reserved_blocks()),
                     block_bytes: geometry.block_bytes().into(),
                 }
@@ -106,6 +109,7 @@ impl Room {
                     blocks,
                     // Made as they are needed.
                     inodes: u64::MAX,
+                    own_inodes: 0,
                     available: blocks,
                     block_bytes: superblock.geometry().block_bytes().into(),
                 }
@@ -135,13 +139,15 @@ pub(super) fn smallest(
 ) -> Result<(Made, Contents), Failure> {
     let mut plan = plan.clone();
     fix_blocks(&mut plan.options)?;
-    let used = rehearse(&plan.options, filling, scratch)
+    let used = rehearse(&with_inodes(&plan.options, None), filling, scratch)
         .map_err(|failure| with_advice(failure, "make room there, or give the image's `--size`"))?;
     if let NewFormat::Ext(options) = &mut plan.options
         && options.inodes.is_none()
         && options.bytes_per_inode.is_none()
     {
         options.inodes = Some(inodes_for(used, fill.free));
+    } else {
+        refuse_few_inodes(&filling.at_its_time(&plan.options), used, fill.free)?;
     }
     let mut size = least_size(&filling.at_its_time(&plan.options), used, fill.free)?;
     let mut more = (size / 4096).max(STEP_BYTES);
@@ -154,6 +160,29 @@ pub(super) fn smallest(
             made => return Ok(made?),
         }
     }
+}
+
+/// The same with another number of inodes; `None` leaves it to mkfs.
+fn with_inodes(options: &NewFormat, inodes: Option<u32>) -> NewFormat {
+    let mut options = options.clone();
+    if let NewFormat::Ext(options) = &mut options {
+        options.inodes = inodes;
+    }
+    options
+}
+
+/// Refuses a number of inodes that is too small for the sources: every group has some more than asked for, so a filesystem
+/// many times as large as its content would have enough of them.
+fn refuse_few_inodes(options: &NewFormat, used: Used, free: Free) -> Result<(), Failure> {
+    let NewFormat::Ext(ext4::MkfsOptions { inodes: Some(inodes), .. }) = options else { return Ok(()) };
+    let size = least_size(options, Used { inodes: 0, ..used }, free)?;
+    let room = Room::of(options, size).map_err(|error| Failure::of(Kind::of_mkfs(&error), &error))?;
+    if room.inodes >= used.inodes {
+        return Ok(());
+    }
+    let needed = used.inodes + room.own_inodes;
+    let what = format!("{inodes} inodes are too few: the sources need {needed}");
+    Err(Failure::new(Kind::Usage, what).advise(format!("give `-N {needed}`, or leave `-N` off")))
 }
 
 /// The size from which on a filesystem of this kind holds the sources, as far as mkfs's arithmetic tells.
