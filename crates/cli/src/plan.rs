@@ -33,7 +33,7 @@ pub(crate) use array::{ArrayMembers, ArraySpec};
 pub(crate) use base::{Base, InsidePath};
 pub(crate) use bench::BenchPlan;
 pub(crate) use diff::DiffPlan;
-pub(crate) use disk::{AddPlan, Compress, CopyPlan, CreatePlan, DiskPlan, kind_of};
+pub(crate) use disk::{AddPlan, Compress, CopyPlan, CopyTarget, CreatePlan, DiskPlan, kind_of};
 pub(crate) use format::Format;
 pub(crate) use get::{Destination, Existing, GetPlan};
 pub(crate) use image::ImageSpec;

@@ -86,7 +86,7 @@ Examples:
     Extract {
         #[command(flatten)]
         image: ImageArgs,
-        /// The image file that is made; qcow2 if its name ends in .qcow2, otherwise raw
+        /// The image file that is made (qcow2 if its name ends in .qcow2, otherwise raw), or `-` for standard output
         #[arg(value_hint = ValueHint::FilePath)]
         file: PathBuf,
         /// Replace the file if it is there
@@ -278,18 +278,22 @@ pub(crate) enum ImageCommand {
     /// Copy an image: only what it holds, from and to raw, qcow2 and block devices
     #[command(
         after_help = "SRC may be anything that commands open: `IMAGE?part=N` for a partition, `md:MEMBER,...` for an array. Holes stay holes, and runs of zeroes \
-become such. The copy appears under its name when it is whole; on a block device what lies behind it stays.
+become such. The copy appears under its name when it is whole; on a block device or a partition what lies behind it stays. Standard output \
+gets a raw image, with zeroes for holes.
 
 Examples:
   undercroft image copy disk.qcow2 disk.img
   undercroft image copy /dev/sdb disk.qcow2
   undercroft image copy 'disk.img?part=root' root.img
+  undercroft image copy root.img 'disk.img?part=root' --force
+  undercroft image copy disk.qcow2 - | zstd > disk.img.zst
   undercroft image copy disk.img /dev/sdc --force"
     )]
     Copy {
         #[command(flatten)]
         image: ImageArgs,
-        /// What is made: a file (qcow2 if its name ends in .qcow2, otherwise raw), or a block device
+        /// Where it goes: a file that is made (qcow2 if its name ends in .qcow2, otherwise raw), a block device, a partition
+        /// `IMAGE?part=N`, or `-` for standard output
         #[arg(value_name = "DST", value_hint = ValueHint::FilePath)]
         target: PathBuf,
         /// Format of a file that is made

@@ -4,6 +4,7 @@
 //! refused: a raw image of that name would be taken for something else by other programs.
 
 use std::fs::{self, File};
+use std::io;
 use std::path::Path;
 
 use undercroft_block::{FileDevice, FileOptions, ImageFormat, Qcow2Device};
@@ -65,7 +66,17 @@ pub(crate) fn fill(spec: &ImageSpec, size_bytes: u64, format: ImageFormat) -> Re
 /// Gives a raw image another size.
 pub(crate) fn resize(spec: &ImageSpec, size_bytes: u64) -> Result<(), Failure> {
     let done = File::options().write(true).open(&spec.path).and_then(|file| file.set_len(size_bytes));
-    done.map_err(|error| {
-        Failure::host(format!("cannot make {} {size_bytes} bytes large", spec.shown()), &error)
-    })
+    done.map_err(|error| not_so_large(&spec.shown(), size_bytes, &error))
+}
+
+/// Why a file, as the user knows it, cannot be so large.
+pub(crate) fn not_so_large(shown: &str, size_bytes: u64, error: &io::Error) -> Failure {
+    let failure = Failure::host(format!("cannot make {shown} {size_bytes} bytes large"), error);
+    match error.kind() {
+        // The standard library refuses what the system has no number for.
+        io::ErrorKind::FileTooLarge | io::ErrorKind::InvalidInput => {
+            failure.advise("its filesystem takes no file of this size: put it on another, or make it qcow2")
+        }
+        _ => failure,
+    }
 }

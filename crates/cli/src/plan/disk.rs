@@ -62,9 +62,20 @@ pub(crate) struct AddPlan {
 #[derive(Debug)]
 pub(crate) struct CopyPlan {
     pub(crate) from: ImageSpec,
-    pub(crate) to: PathBuf,
+    pub(crate) to: CopyTarget,
     pub(crate) format: Option<ImageFormat>,
     pub(crate) force: bool,
+}
+
+/// Where a copy goes.
+#[derive(Debug)]
+pub(crate) enum CopyTarget {
+    /// Standard output, as a raw image.
+    Stdout,
+    /// A file that is made, or a block device.
+    File(PathBuf),
+    /// A partition of a disk, which stays as large as it is.
+    Partition(ImageSpec),
 }
 
 impl DiskPlan {
@@ -73,9 +84,9 @@ impl DiskPlan {
             DiskFamily::Disk { command } => Self::of_disk(command)?,
             DiskFamily::Image { command: ImageCommand::Copy { image, target, format, force, json } } => {
                 let from = ImageSpec::from_typed(&image)?;
-                refuse_hints(&target)?;
-                let plan = CopyPlan { from, to: target, format: format.map(format_of_new), force };
-                (Self::Copy(plan), Format::of(json.json))
+                let format = format.map(format_of_new);
+                let to = CopyTarget::of(target, format, json.json)?;
+                (Self::Copy(CopyPlan { from, to, format, force }), Format::of(json.json))
             }
             DiskFamily::Compact { image, json } => {
                 (Self::Compact { image: ImageSpec::parse(&image)? }, Format::of(json.json))
@@ -98,13 +109,13 @@ impl DiskPlan {
             }
             DiskCommand::Extract { image, file, force, json } => {
                 let from = ImageSpec::from_typed(&image)?;
-                refuse_hints(&file)?;
+                let to = CopyTarget::of(file, None, json.json)?;
                 if from.partition.is_none() {
                     let what = format!("{} names no partition", from.shown());
                     let advice = format!("name one as {}", from.shown_with_part("N"));
                     return Err(Failure::new(Kind::Usage, what).advise(advice));
                 }
-                (Self::Copy(CopyPlan { from, to: file, format: None, force }), Format::of(json.json))
+                (Self::Copy(CopyPlan { from, to, format: None, force }), Format::of(json.json))
             }
             DiskCommand::Resize { image, size, grow, danger, json } => {
                 let image = ImageSpec {
@@ -118,14 +129,40 @@ impl DiskPlan {
     }
 }
 
-/// What is made is a file or a device of its own.
-fn refuse_hints(to: &Path) -> Result<(), Failure> {
-    let spec = ImageSpec::parse(to.as_os_str())?;
-    if spec == ImageSpec::plain(to.to_owned()) {
-        return Ok(());
+impl CopyTarget {
+    fn of(typed: PathBuf, format: Option<ImageFormat>, json: bool) -> Result<Self, Failure> {
+        if typed == Path::new("-") {
+            let refused = |what: &str| Failure::new(Kind::Usage, what);
+            if format == Some(ImageFormat::Qcow2) {
+                return Err(refused(
+                    "a qcow2 image cannot be written to standard output, which takes a raw one",
+                )
+                .advise("name a file"));
+            }
+            if json {
+                return Err(
+                    refused("standard output takes the copy, and no JSON").advise("leave `--json` off")
+                );
+            }
+            return Ok(Self::Stdout);
+        }
+        let spec = ImageSpec::parse(typed.as_os_str())?;
+        if spec == ImageSpec::plain(typed.clone()) {
+            return Ok(Self::File(typed));
+        }
+        if spec.array.is_some() || spec.partition.is_none() || spec.log.is_some() {
+            let what = format!(
+                "{} is no name for a copy, which is a file, a block device or a partition",
+                spec.shown()
+            );
+            return Err(Failure::new(Kind::Usage, what));
+        }
+        if format.is_some() {
+            let what = format!("{} is a partition, and gets no format", spec.shown_as_typed());
+            return Err(Failure::new(Kind::Usage, what).advise("leave `--format` off"));
+        }
+        Ok(Self::Partition(spec))
     }
-    let what = format!("{} is no name for a copy, which is a whole file or block device", spec.shown());
-    Err(Failure::new(Kind::Usage, what))
 }
 
 /// A disk as a whole.

@@ -124,6 +124,14 @@ impl ImageSpec {
         }
     }
 
+    /// The path, and the partition if one is named, safe to show.
+    pub(crate) fn shown_as_typed(&self) -> String {
+        match self.partition {
+            Some(number) => self.shown_with_part(&number.to_string()),
+            None => self.shown(),
+        }
+    }
+
     /// As it is typed for another process.
     pub(crate) fn typed(&self) -> OsString {
         let mut typed = self.path.clone().into_os_string();

@@ -5,6 +5,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
 
+use undercroft_oracle::{Mke2fs, MountMode};
+
 use crate::support::{PROGRAM, Run, run, tool, undercroft};
 
 /// A directory with what goes into a disk: `boot`, `tree`, and `tree.tar` of it.
@@ -322,7 +324,10 @@ fn what_cannot_be_made_leaves_nothing_behind() {
         ("disk create disk.img a=ext3:min:tree", 4, "least sizes are found for"),
         ("disk create disk.img a=none:1M --sector-size 1024", 2, "512 or 4096"),
         ("disk create disk.img a=none:1M --table mbr --sector-size 4096", 4, "an MBR in a file"),
-        ("image copy tree.tar disk.img?part=2", 2, "no name for a copy"),
+        ("image copy tree.tar disk.img?part=2", 3, "disk.img"),
+        ("image copy tree.tar x.img?sb=8", 2, "no name for a copy"),
+        ("image copy tree.tar - --format qcow2", 2, "takes a raw one"),
+        ("image copy tree.tar - --json", 2, "leave `--json` off"),
         ("disk create tree.tar a=none:1M", 8, "`--force` replaces it"),
         ("disk list tree.tar", 4, "no partition table"),
         ("image copy tree.tar boot", 8, "there already"),
@@ -525,6 +530,115 @@ fn a_qcow2_image_with_snapshots_is_not_compacted() {
     output_of("qemu-img snapshot -d before disk.qcow2 && qemu-img bitmap --add disk.qcow2 b", dir.path());
     let refused = within(dir.path(), "compact disk.qcow2").failed(4);
     assert!(refused.contains("bitmaps"), "{refused}");
+}
+
+#[test]
+fn the_same_arguments_give_the_same_qcow2_image() {
+    let sources = sources();
+    let dir = sources.path();
+    let made = |name: &str| {
+        within(dir, &format!("mkfs ext4 --no-conf --seed s --size 64M {name}.qcow2")).succeeded();
+        within(dir, &format!("mkfs xfs --seed s --from tree {name}-x.qcow2")).succeeded();
+        within(dir, &format!("disk create --seed s {name}-d.qcow2 root=ext4:20M:tree.tar")).succeeded();
+        within(dir, &format!("image copy {name}.qcow2 {name}-c.qcow2")).succeeded();
+    };
+    for name in ["a", "b", "c"] {
+        made(name);
+    }
+    for kind in ["", "-x", "-d", "-c"] {
+        output_of(
+            &format!(
+                "cmp a{kind}.qcow2 b{kind}.qcow2 && cmp a{kind}.qcow2 c{kind}.qcow2 && qemu-img check a{kind}.qcow2"
+            ),
+            dir,
+        );
+    }
+}
+
+#[test]
+fn nothing_is_copied_to_itself_under_any_name() {
+    let sources = sources();
+    let dir = sources.path();
+    within(dir, "disk create disk.img one=raw:6M:tree.tar two=none:8M").succeeded();
+    output_of("ln disk.img hard.img && ln -s disk.img soft.img && ln -s nothing gone.img", dir);
+    let before = output_of("sha256sum disk.img && ls", dir);
+    for (args, words) in [
+        ("image copy disk.img soft.img --force", "soft.img is copied to itself; copy it to another file"),
+        ("image copy disk.img hard.img --force", "hard.img is copied to itself"),
+        ("image copy soft.img disk.img --force", "disk.img is copied to itself"),
+        ("disk extract disk.img?part=1 hard.img --force", "hard.img is the disk that is copied from"),
+        ("image copy disk.img?part=1 disk.img?part=2 --force", "is the disk that is copied from"),
+        ("image copy disk.img hard.img?part=2 --force", "is the disk that is copied from"),
+    ] {
+        let refused = within(dir, args).failed(2);
+        assert!(refused.contains(words), "{args}: {refused}");
+    }
+    for args in ["image copy tree.tar gone.img", "disk create gone.img a=none:1M"] {
+        let refused = within(dir, args).failed(3);
+        assert!(refused.contains("gone.img is a symbolic link to nothing, which is not there"), "{refused}");
+    }
+    assert_eq!(output_of("sha256sum disk.img && ls", dir), before);
+}
+
+#[test]
+fn a_partition_is_copied_onto() {
+    let sources = sources();
+    let dir = sources.path();
+    for disk in ["disk.img", "disk.qcow2"] {
+        within(dir, &format!("disk create {disk} esp=vfat:40M:boot root=ext4:30M data=none:4M")).succeeded();
+        within(dir, "mkfs ext4 --no-conf -q --force --size 20M root.img").succeeded();
+        let refused = within(dir, &format!("image copy root.img {disk}?part=root")).failed(8);
+        assert!(refused.contains("`--force` overwrites it"), "{refused}");
+        let copied = within(dir, &format!("image copy root.img {disk}?part=root --force")).text();
+        assert!(copied.starts_with(&format!("{disk}?part=2: 20 MiB")), "{copied}");
+        let refused = within(dir, &format!("image copy root.img {disk}?part=data")).failed(3);
+        assert!(refused.contains(&format!("{disk}?part=3 has 4194304 bytes, too few")), "{refused}");
+        within(dir, &format!("disk extract {disk}?part=2 back.img --force")).succeeded();
+        output_of("truncate -s 20M back.img && cmp root.img back.img && e2fsck -fn back.img", dir);
+        assert!(within(dir, &format!("disk list {disk}")).text().contains("esp"));
+    }
+    check_gpt("disk.img", dir);
+}
+
+#[test]
+fn an_image_is_copied_to_standard_output() {
+    let sources = sources();
+    let dir = sources.path();
+    within(dir, "disk create disk.qcow2 esp=vfat:40M:boot root=ext4:30M:tree").succeeded();
+    output_of("qemu-img convert -O raw disk.qcow2 raw.img", dir);
+    output_of(&format!("{PROGRAM} image copy disk.qcow2 - | cmp - raw.img"), dir);
+    output_of(&format!("{PROGRAM} image copy raw.img - | cmp - raw.img"), dir);
+    within(dir, "disk extract raw.img?part=2 root.img").succeeded();
+    output_of(
+        &format!("{PROGRAM} disk extract 'disk.qcow2?part=root' - > piped.img && cmp piped.img root.img"),
+        dir,
+    );
+    assert!(!dir.join("-").exists());
+    for args in ["image copy raw.img -", "disk create - root=ext4:20M"] {
+        let mut script = Command::new("script");
+        let run = run(script.args(["-qec", &format!("{PROGRAM} {args}"), "/dev/null"]).current_dir(dir));
+        let shown = String::from_utf8_lossy(&run.stdout).into_owned();
+        assert!(run.code == 2 && shown.contains("an image is not for a terminal"), "{shown:.300}");
+    }
+}
+
+/// ext4 with blocks of 1 KiB has no file of 4 TiB.
+#[test]
+fn a_copy_that_is_too_large_for_its_place_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    output_of("qemu-img create -q -f qcow2 large.qcow2 20T", dir.path());
+    let image = Mke2fs::new("ext4", 32).block_bytes(1024).make().unwrap();
+    let mount = image.mount(MountMode::ReadWrite, "").unwrap();
+    let copy = mount.path().join("copy.img");
+    let args = format!("image copy large.qcow2 {}", copy.display());
+    let refused = within(dir.path(), &args).failed(8);
+    assert!(
+        refused.contains(&format!("cannot make {} 21990232555520 bytes large", copy.display())),
+        "{refused}"
+    );
+    assert!(refused.contains("its filesystem takes no file of this size"), "{refused}");
+    assert!(!copy.exists());
+    mount.unmount().unwrap();
 }
 
 #[test]

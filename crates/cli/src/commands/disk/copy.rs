@@ -1,22 +1,28 @@
 //! `image copy` and `disk extract`: what an image or a part of it holds, as another image.
 
 use std::fs;
-use std::io::Write;
+use std::io::{self, IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
 
 use serde::Serialize;
 use undercroft_block::{Copied, Device, copy};
 
+use super::compress::Compressor;
 use super::output::NewImage;
 use crate::exit::Kind;
 use crate::failure::Failure;
+use crate::file_id::FileId;
 use crate::image;
-use crate::plan::{CopyPlan, Format, ImageSpec};
+use crate::plan::{ArrayMembers, Compress, CopyPlan, CopyTarget, Format, ImageSpec};
 use crate::text::bar::Bar;
 use crate::text::human;
 use crate::text::names::safe;
 use crate::text::out::Out;
+
+/// What is read at once for standard output, in bytes.
+const PIECE_BYTES: usize = 1 << 20;
 
 /// What was copied.
 #[derive(Debug, Serialize)]
@@ -28,35 +34,28 @@ struct CopyReport {
 }
 
 pub(super) fn run(plan: &CopyPlan, format: Format) -> Result<(), Failure> {
+    refuse_itself(plan)?;
+    if matches!(plan.to, CopyTarget::Stdout) {
+        refuse_terminal()?;
+    }
     // A part of a disk, or all of it whatever it holds.
     let (from, _array) = image::open_whole(&plan.from)?;
     let size_bytes = from.size_bytes();
-    let shown = safe(plan.to.as_os_str().as_bytes());
-    let is_device = fs::metadata(&plan.to).is_ok_and(|found| found.file_type().is_block_device());
-    if plan.from.array.is_none() && plan.from.path == plan.to {
-        return Err(Failure::new(Kind::Usage, format!("{shown} is copied to itself")));
-    }
-    let copied = if is_device {
-        let target = ImageSpec::plain(plan.to.clone());
-        let to = image::open_to_overwrite(&target)?;
-        if !plan.force {
-            image::refuse_present(&to.device)?;
+    let (copied, shown) = match &plan.to {
+        CopyTarget::Stdout => return to_stdout(&from, None),
+        CopyTarget::Partition(target) => (copy_onto(&from, target, plan.force)?, target.shown_as_typed()),
+        CopyTarget::File(path) if is_device(path) => {
+            let target = ImageSpec::plain(path.clone());
+            (copy_onto(&from, &target, plan.force)?, target.shown())
         }
-        let room = to.device.size_bytes();
-        if room < size_bytes {
-            let what = format!("{shown} has {room} bytes, too few for {size_bytes}");
-            return Err(Failure::new(Kind::CannotOpen, what));
+        CopyTarget::File(path) => {
+            let new = NewImage::make(path, size_bytes, plan.format, plan.force)?;
+            let to = new.open()?;
+            let copied = copy_all(&from, &to, true)?;
+            drop(to);
+            new.finish()?;
+            (copied, safe(path.as_os_str().as_bytes()))
         }
-        let copied = copy_all(&from, &to.device, false)?;
-        to.close()?;
-        copied
-    } else {
-        let new = NewImage::make(&plan.to, size_bytes, plan.format, plan.force)?;
-        let to = new.open()?;
-        let copied = copy_all(&from, &to, true)?;
-        drop(to);
-        new.finish()?;
-        copied
     };
     let Copied { read_bytes, written_bytes } = copied;
     let report = CopyReport { size_bytes, read_bytes, written_bytes };
@@ -69,6 +68,77 @@ pub(super) fn run(plan: &CopyPlan, format: Format) -> Result<(), Failure> {
         }
     }
     out.finish()
+}
+
+fn is_device(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device())
+}
+
+/// Refuses what is, or has in it, what is copied from, under whatever name.
+fn refuse_itself(plan: &CopyPlan) -> Result<(), Failure> {
+    let (to, shown) = match &plan.to {
+        CopyTarget::Stdout => return Ok(()),
+        CopyTarget::File(path) => (path, safe(path.as_os_str().as_bytes())),
+        CopyTarget::Partition(target) => (&target.path, target.shown_as_typed()),
+    };
+    let id = |path: &Path| fs::metadata(path).ok().as_ref().and_then(FileId::of_file);
+    let Some(to) = id(to) else { return Ok(()) };
+    let is_same = |image: &ImageSpec| id(&image.path) == Some(to);
+    let refused = |what: String| Err(Failure::new(Kind::Usage, what).advise("copy it to another file"));
+    match &plan.from.array {
+        Some(array) => match &array.members {
+            ArrayMembers::Listed(members) if members.iter().any(is_same) => {
+                refused(format!("{shown} is a member of the array that is copied"))
+            }
+            _ => Ok(()),
+        },
+        None if !is_same(&plan.from) => Ok(()),
+        None if plan.from.partition.is_none() && matches!(plan.to, CopyTarget::File(_)) => {
+            refused(format!("{shown} is copied to itself"))
+        }
+        None => refused(format!("{shown} is the disk that is copied from, or a part of it")),
+    }
+}
+
+/// Copies to what is as large as it is: a block device, or a partition.
+fn copy_onto(from: &Device, target: &ImageSpec, force: bool) -> Result<Copied, Failure> {
+    let to = image::open_to_overwrite(target)?;
+    if !force {
+        image::refuse_present(&to.device)?;
+    }
+    let (room, size_bytes) = (to.device.size_bytes(), from.size_bytes());
+    if room < size_bytes {
+        let what = format!("{} has {room} bytes, too few for {size_bytes}", target.shown_as_typed());
+        return Err(Failure::new(Kind::CannotOpen, what));
+    }
+    let copied = copy_all(from, &to.device, false)?;
+    to.device.flush().map_err(|error| Failure::of(Kind::Io, &error))?;
+    to.close()?;
+    Ok(copied)
+}
+
+/// Refuses to write an image to a terminal.
+pub(super) fn refuse_terminal() -> Result<(), Failure> {
+    if io::stdout().is_terminal() {
+        return Err(Failure::new(Kind::Usage, "an image is not for a terminal")
+            .advise("send it into a file or a pipe"));
+    }
+    Ok(())
+}
+
+/// Writes all bytes of a device to standard output, holes as zeroes.
+pub(super) fn to_stdout(from: &Device, compress: Option<Compress>) -> Result<(), Failure> {
+    let mut out = Compressor::new(io::stdout().lock(), compress)?;
+    let all = from.size_bytes();
+    let mut buf = vec![0; PIECE_BYTES];
+    let mut at = 0;
+    while at < all {
+        let len = (all - at).min(buf.len() as u64) as usize;
+        from.read_at(at, &mut buf[..len]).map_err(|error| Failure::of(Kind::Io, &error))?;
+        out.write_all(&buf[..len])?;
+        at += len as u64;
+    }
+    Ok(out.finish()?)
 }
 
 /// Copies with a bar.

@@ -14,17 +14,13 @@ use undercroft_disk::definition::ContentFormat;
 use undercroft_disk::layout::{self, Size};
 use uuid::Uuid;
 
-use super::compress::Compressor;
 use super::output::NewImage;
 use super::parts::{ALIGN_BYTES, Ids, Part, least_sizes, no_room};
-use super::{content, list};
+use super::{content, copy, list};
 use crate::exit::Kind;
 use crate::failure::Failure;
 use crate::image;
 use crate::plan::{CreatePlan, Format, ImageSpec};
-
-/// What is read at once for standard output, in bytes.
-const PIECE_BYTES: usize = 1 << 20;
 
 pub(super) fn run(plan: &CreatePlan, format: Format) -> Result<(), Failure> {
     let ids = Ids::new(plan.seed.clone());
@@ -214,18 +210,10 @@ fn nameless(size_bytes: u64) -> Result<Device, Failure> {
 
 /// Makes the disk in a temporary file and writes it to standard output.
 fn to_stdout(plan: &CreatePlan, ids: &Ids, parts: &[Part<'_>], sizes: &[Size]) -> Result<(), Failure> {
+    copy::refuse_terminal()?;
     let disk_bytes = disk_size(plan, parts, sizes)?;
     let (editor, places) = lay_out(plan, ids, parts, sizes, disk_bytes, sector_of_file(plan)?)?;
     let device = nameless(disk_bytes)?;
     fill(parts, &places, &editor, &device, true)?;
-    let mut out = Compressor::new(io::stdout().lock(), plan.compress)?;
-    let mut buf = vec![0; PIECE_BYTES];
-    let mut at = 0;
-    while at < disk_bytes {
-        let len = (disk_bytes - at).min(buf.len() as u64) as usize;
-        device.read_at(at, &mut buf[..len]).map_err(|error| Failure::of(Kind::Io, &error))?;
-        out.write_all(&buf[..len])?;
-        at += len as u64;
-    }
-    Ok(out.finish()?)
+    copy::to_stdout(&device, plan.compress)
 }

@@ -34,6 +34,13 @@ impl NewImage {
             return Err(Failure::new(Kind::CannotOpen, format!("{shown} does not exist"))
                 .advise(image::no_such_device(&place)));
         }
+        if let Ok(link) = fs::read_link(&place) {
+            let what = format!(
+                "{shown} is a symbolic link to {}, which is not there",
+                safe(link.as_os_str().as_bytes())
+            );
+            return Err(Failure::new(Kind::CannotOpen, what).advise("remove the link, or give another name"));
+        }
         if fs::symlink_metadata(&place).is_ok() {
             if !replace {
                 return Err(Failure::new(Kind::Host, format!("{shown} is there already"))
@@ -63,8 +70,15 @@ impl NewImage {
     ) -> Result<Self, Failure> {
         let format = new_file::format_of(&place, format)?;
         let replaced = replace.then(|| fs::metadata(&place).ok()).flatten();
+        let shown = safe(place.as_os_str().as_bytes());
         let new = Self(UnfinishedFile::beside(place, replaced)?);
-        new_file::fill(&new.spec(), size_bytes, format)?;
+        match format {
+            ImageFormat::Raw => {
+                let sized = new.0.file().set_len(size_bytes);
+                sized.map_err(|error| new_file::not_so_large(&shown, size_bytes, &error))?;
+            }
+            ImageFormat::Qcow2 => new_file::fill(&new.spec(), size_bytes, format)?,
+        }
         Ok(new)
     }
 
