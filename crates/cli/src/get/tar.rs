@@ -1,13 +1,18 @@
 //! Writes a tree as a tar archive to standard output: ustar members, with PAX records for what does not fit.
 //!
 //! A file that cannot be read to its end leaves zeroes in the archive, so that the members after it are right,
-//! and is named among the failures. Holes are written as zeroes. Sockets have no place in a tar archive.
+//! and is named among the failures. A file with holes is a sparse member in GNU tar's PAX form 1.0, where that makes the
+//! archive smaller. Sockets have no place in a tar archive.
+//!
+//! Format of sparse members: the GNU tar manual, "PAX Format, Version 1.0".
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::io::{self, BufReader, BufWriter, Read, StdoutLock};
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
+use std::{iter, vec};
 
 use tar::{Builder, EntryType, Header};
 use undercroft_vfs::{self as vfs, Attr, FileType, Ino, Node, Vfs};
@@ -33,6 +38,14 @@ const CHUNK_BYTES: usize = 1 << 20;
 const OCTAL_7_END: u64 = 1 << 21;
 /// The first number that eleven octal digits do not hold.
 const OCTAL_11_END: u64 = 1 << 33;
+/// The unit of an archive, in bytes.
+const RECORD_BYTES: usize = 512;
+/// Holes of fewer bytes are written as zeroes.
+const HOLES_MIN_BYTES: u64 = 4096;
+/// Most parts of a sparse member. A file with more is written as it is.
+const PARTS_MAX: usize = 1 << 20;
+/// What the name of a sparse member begins with in its fixed header, as GNU tar has it.
+const SPARSE_DIRECTORY: &[u8] = b"GNUSparseFile.0/";
 /// Bytes of a name in the fixed header.
 const NAME_BYTES: usize = 100;
 
@@ -158,16 +171,40 @@ impl Archive<'_> {
             FileType::Regular => {
                 let file = self.vfs.open_node(node).map_err(inside)?;
                 header.set_entry_type(EntryType::Regular);
-                set_size(&mut header, &mut records, attr.size_bytes);
+                let sparse = Sparse::of(&file, attr.size_bytes);
+                let (map, data) = match sparse {
+                    Some(Sparse { map, data }) => {
+                        let data_bytes: u64 = data.iter().map(|range| range.end - range.start).sum();
+                        set_size(&mut header, &mut records, map.len() as u64 + data_bytes);
+                        for (key, value) in [
+                            ("major", &b"1"[..]),
+                            ("minor", b"0"),
+                            ("name", &name),
+                            ("realsize", attr.size_bytes.to_string().as_bytes()),
+                        ] {
+                            records.add(format!("GNU.sparse.{key}").as_bytes(), value);
+                        }
+                        // What does not know the form unpacks the map and the data under this name.
+                        name =
+                            [SPARSE_DIRECTORY, own_name(&name).map_or(&name[..], OsStr::as_bytes)].concat();
+                        name.truncate(NAME_BYTES);
+                        (map, data)
+                    }
+                    None => {
+                        set_size(&mut header, &mut records, attr.size_bytes);
+                        (Vec::new(), iter::once(0..attr.size_bytes).collect())
+                    }
+                };
                 let mut failed = None;
                 let content = Content {
                     file: &file,
-                    at: 0,
-                    size: attr.size_bytes,
+                    data: data.into_iter(),
+                    range: 0..0,
                     failed: &mut failed,
                     progress: self.progress,
                 };
-                self.append(header, &records, &name, BufReader::with_capacity(CHUNK_BYTES, content))?;
+                let content = map.chain(BufReader::with_capacity(CHUNK_BYTES, content));
+                self.append(header, &records, &name, content)?;
                 return outcome(failed.or(damage));
             }
             FileType::Directory => {
@@ -298,22 +335,74 @@ fn set_xattrs(records: &mut Records, node: &Node, keep: Keep) -> vfs::Result<(u6
     Ok((left_out, damage))
 }
 
-/// A file's bytes, exactly as many as its size says: zeroes after a failure, which is kept.
+/// Where a file with holes has data.
+struct Sparse {
+    /// As it stands in front of the data: how many parts, and of each its place and length, in lines, filled up with zeroes.
+    map: Vec<u8>,
+    data: Vec<Range<u64>>,
+}
+
+impl Sparse {
+    /// `None` for a file that is written as it is: without holes worth it, or whose map cannot be read.
+    fn of(file: &vfs::File, size: u64) -> Option<Self> {
+        let mut data = Vec::new();
+        let mut data_bytes = 0;
+        let mut at = 0;
+        while at < size {
+            let start = match file.seek_data(at) {
+                Ok(start) => start.min(size),
+                Err(vfs::Error::NoSuchOffset) => break,
+                Err(_) => return None,
+            };
+            let end = file.seek_hole(start).ok()?.clamp(start, size);
+            if end == start {
+                break;
+            }
+            if data.len() == PARTS_MAX {
+                return None;
+            }
+            data.push(start..end);
+            data_bytes += end - start;
+            at = end;
+        }
+        if size - data_bytes < HOLES_MIN_BYTES {
+            return None;
+        }
+        // An empty part at the end tells the size to readers that go by the map.
+        let parts = data.iter().cloned().chain(iter::once(size..size));
+        let mut map = format!("{}\n", data.len() + 1).into_bytes();
+        for Range { start, end } in parts {
+            map.extend_from_slice(format!("{start}\n{}\n", end - start).as_bytes());
+        }
+        map.resize(map.len().next_multiple_of(RECORD_BYTES), 0);
+        (map.len() as u64 + data_bytes < size).then_some(Self { map, data })
+    }
+}
+
+/// A file's bytes, exactly as many as its size or its map says: zeroes after a failure, which is kept.
 struct Content<'a> {
     file: &'a vfs::File,
-    at: u64,
-    size: u64,
+    /// What comes after `range`.
+    data: vec::IntoIter<Range<u64>>,
+    range: Range<u64>,
     failed: &'a mut Option<vfs::Error>,
     progress: &'a Progress,
 }
 
 impl Read for Content<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let want = usize::try_from(self.size - self.at).map_or(buffer.len(), |left| left.min(buffer.len()));
+        while self.range.is_empty() {
+            match self.data.next() {
+                Some(range) => self.range = range,
+                None => return Ok(0),
+            }
+        }
+        let left = usize::try_from(self.range.end - self.range.start).unwrap_or(usize::MAX);
+        let want = left.min(buffer.len());
         let buffer = &mut buffer[..want];
         let read = match &self.failed {
             Some(_) => None,
-            None => match self.file.read_at(self.at, buffer) {
+            None => match self.file.read_at(self.range.start, buffer) {
                 Ok(read) => Some(read),
                 Err(error) => {
                     *self.failed = Some(error);
@@ -326,7 +415,7 @@ impl Read for Content<'_> {
         if read < want {
             buffer[read..].fill(0);
         }
-        self.at += want as u64;
+        self.range.start += want as u64;
         self.progress.advance(want as u64);
         Ok(want)
     }

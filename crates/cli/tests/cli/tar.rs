@@ -2,14 +2,15 @@
 
 use std::fs;
 use std::io::Write;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use undercroft_oracle::{Differences, Entry, Manifest, Mke2fs, MountMode, Reading, kernel_manifest};
+use undercroft_oracle::{Differences, Entry, Manifest, Mke2fs, MountMode, Reading, Scratch, kernel_manifest};
 
 use crate::get::portable;
-use crate::support::{PROGRAM, rich, run, small, tool};
+use crate::mkfs_from::comparable;
+use crate::support::{PROGRAM, rich, run, small, tool, undercroft};
 
 /// The archive of a path.
 pub(crate) fn archive(image: &Path, path: &str) -> Vec<u8> {
@@ -74,6 +75,72 @@ fn the_root_unpacks_in_place() {
     let dir = tempfile::tempdir().unwrap();
     unpack(&archive(image.path(), "/"), dir.path());
     assert_eq!(fs::read(dir.path().join("dir/file")).unwrap(), b"content");
+}
+
+/// Files with holes have them again, of any name, and where the data lies in any way.
+#[test]
+fn holes_go_through() {
+    /// Where data begins, and how much.
+    type Parts<'a> = &'a [(u64, usize)];
+    let image = Mke2fs::new("ext4", 64).block_bytes(4096).make().unwrap();
+    let mount = image.mount(MountMode::ReadWrite, "").unwrap();
+    let write = |name: &str, size: u64, data: Parts<'_>| {
+        let file = fs::File::create(mount.path().join(name)).unwrap();
+        file.set_len(size).unwrap();
+        for &(at, len) in data {
+            file.write_all_at(&vec![b'x'; len], at).unwrap();
+        }
+    };
+    let long = "n".repeat(200);
+    let many: Vec<(u64, usize)> = (0..200).map(|part| (part << 16, 5000)).collect();
+    let files: [(&str, u64, Parts<'_>); 8] = [
+        ("only-a-hole", 10 << 30, &[]),
+        ("data-first", 1 << 20, &[(0, 5000)]),
+        ("data-last", (1 << 20) + 3, &[(1 << 20, 3)]),
+        ("in-the-middle", 1 << 20, &[(400_000, 100_000)]),
+        ("many", 20 << 20, &many),
+        (&long, 1 << 20, &[(8192, 1)]),
+        ("small", 700, &[]),
+        ("dense", 9000, &[(0, 9000)]),
+    ];
+    for (name, size, data) in files {
+        write(name, size, data);
+    }
+    fs::hard_link(mount.path().join("many"), mount.path().join("other")).unwrap();
+    mount.unmount().unwrap();
+    let archive = archive(image.path(), "/");
+    assert!(archive.len() < 2 << 20, "{}", archive.len());
+    let mount = image.mount(MountMode::ReadOnly, "").unwrap();
+    let dir = Scratch::new("holes").unwrap();
+    for program in ["tar -xf", "bsdtar -xf"] {
+        let (program_dir, file) = (dir.path().join(&program[..3]), dir.path().join("archive"));
+        fs::create_dir(&program_dir).unwrap();
+        fs::write(&file, &archive).unwrap();
+        tool(&format!("{program} {} -C {}", file.display(), program_dir.display()), Path::new("/"));
+        for (name, size, _) in files {
+            let (ours, theirs) = (program_dir.join(name), mount.path().join(name));
+            let (found, expected) = (fs::metadata(&ours).unwrap(), fs::metadata(&theirs).unwrap());
+            assert_eq!(found.len(), size, "{program}: {name}");
+            assert!(found.blocks() <= expected.blocks() + 16, "{program}: {name}: {}", found.blocks());
+            if size < 1 << 30 {
+                tool(&format!("cmp {} {}", ours.display(), theirs.display()), Path::new("/"));
+            }
+        }
+        assert_eq!(fs::metadata(program_dir.join("other")).unwrap().nlink(), 2);
+    }
+    // What is small, or has no hole, is as it always was; and what we write we read.
+    let listed = tool(&format!("bsdtar -tf {}/archive", dir.path().display()), Path::new("/"));
+    assert!(!listed.contains("GNUSparseFile"), "{listed}");
+    assert!(archive.windows(6).any(|part| part == b"small\0"));
+    let again = dir.path().join("again.img");
+    let args = ["mkfs", "ext4", again.to_str().unwrap(), "-q", "--no-conf", "--from"];
+    undercroft(args.into_iter().chain([dir.path().join("archive").to_str().unwrap()])).succeeded();
+    let found = comparable(crate::edit::shown(&again, "ext4"));
+    let sound = comparable(kernel_manifest(mount.path()).unwrap());
+    // What is smaller than a block came as zeroes.
+    for (name, ..) in files.iter().filter(|(name, ..)| *name != "small") {
+        assert_eq!(found.at(name).content, sound.at(name).content, "{name}");
+    }
 }
 
 /// Names beyond what the fixed header holds, and beyond UTF-8.
