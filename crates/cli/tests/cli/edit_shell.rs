@@ -124,3 +124,57 @@ fn lines_are_typed_and_completed_at_a_terminal() {
     assert!(history.contains("touch here"), "{history}");
     assert_sound(&image, "ext4");
 }
+
+/// At a terminal one Ctrl-D ends the text, and Ctrl-C abandons it and nothing else.
+#[test]
+fn a_text_is_typed_at_a_terminal() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = image(dir.path(), "ext4");
+    let command = format!("{PROGRAM} shell {}", image.display());
+    let mut script = Command::new("script");
+    script.args(["-qec", &command, "/dev/null"]).env("XDG_STATE_HOME", dir.path()).env("TERM", "xterm");
+    let mut child = script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut keys = child.stdin.take().unwrap();
+    let mut screen = child.stdout.take().unwrap();
+    let mut said = Vec::new();
+    let mut seen = 0;
+    // What is waited for, and what is typed then.
+    for (asked, typed) in [
+        ("\u{1b}[?2004h", "touch /before\r"),
+        ("\u{1b}[?2004h", "write /text\r"),
+        ("\u{1b}[?2004l", "one\r"),
+        ("one\r\n", "two\r"),
+        ("two\r\n", "\u{4}"),
+        ("\u{1b}[?2004h", "write /left\r"),
+        ("\u{1b}[?2004l", "three\r"),
+        ("three\r\n", "fo\u{3}"),
+        ("was abandoned", ""),
+        ("\u{1b}[?2004h", "write -a /text\r"),
+        ("\u{1b}[?2004l", "gone\r"),
+        ("gone\r\n", "\u{3}"),
+        ("was abandoned", ""),
+        ("\u{1b}[?2004h", "exit\r"),
+    ] {
+        let at = loop {
+            if let Some(at) = String::from_utf8_lossy(&said[seen..]).find(asked) {
+                break at;
+            }
+            let mut piece = [0; 4096];
+            let read = screen.read(&mut piece).unwrap();
+            assert!(read > 0, "{asked:?}: {}", String::from_utf8_lossy(&said));
+            said.extend_from_slice(&piece[..read]);
+        };
+        seen += at + asked.len();
+        if typed == "one\r" || typed == "three\r" || typed == "gone\r" {
+            // The terminal gets the settings of the text a moment after those of the line are gone.
+            std::thread::sleep(std::time::Duration::from_millis(300));
+        }
+        keys.write_all(typed.as_bytes()).unwrap();
+    }
+    screen.read_to_end(&mut said).unwrap();
+    child.wait().unwrap();
+    let path = image.to_str().unwrap();
+    assert_eq!(undercroft(["ls", path, "/"]).text(), "before\nlost+found\ntext\n");
+    assert_eq!(undercroft(["cat", path, "/text"]).text(), "one\ntwo\n");
+    assert_sound(&image, "ext4");
+}
