@@ -237,6 +237,16 @@ fn a_cursor_is_sent_to_another_thread_and_errors_keep_their_errno() {
     assert_eq!(missing.raw_os_error(), Some(2));
 }
 
+/// As std's, which has nothing to make for it.
+#[test]
+fn no_directory_is_made_of_an_empty_path() {
+    let vfs = tmpfs();
+    vfs.create_dir_all(&ROOT, "").unwrap();
+    fs::create_dir_all("").unwrap();
+    assert_eq!(vfs.read_dir(&ROOT, "/").unwrap().count(), 0);
+    assert!(matches!(vfs.create_dir(&ROOT, ""), Err(Error::NotFound)));
+}
+
 #[test]
 fn a_file_is_not_made_through_a_link() {
     let vfs = tmpfs();
