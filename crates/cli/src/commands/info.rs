@@ -65,6 +65,15 @@ pub(crate) struct Report {
     written: Option<String>,
     checked: Option<String>,
     mounts_since_check: u16,
+    /// Mounts after which it is to be checked; `None` for any number.
+    #[serde(default)]
+    mounts_most: Option<u16>,
+    /// Seconds after which it is to be checked; `None` for any time.
+    #[serde(default)]
+    check_interval_seconds: Option<u32>,
+    /// What the kernel does when it finds damage, by tune2fs's word.
+    #[serde(default)]
+    on_error: Option<Cow<'static, str>>,
     lifetime_writes_kib: u64,
     features: Vec<String>,
     /// Where it is mounted now, and how it is doing there.
@@ -344,6 +353,9 @@ fn report_of(ext4: &Ext4, partition: Option<u32>, mounted: Option<&Served>) -> R
         written: time(superblock.written()),
         checked: time(superblock.checked()),
         mounts_since_check: superblock.mount_count(),
+        mounts_most: superblock.mounts_most(),
+        check_interval_seconds: superblock.check_interval_s(),
+        on_error: superblock.on_error().map(|on_error| on_error.name().into()),
         lifetime_writes_kib: superblock.lifetime_writes_kib(),
         features: superblock.features().names(),
         mount: None,
@@ -463,6 +475,8 @@ impl Report {
                 _ => line(label, &time)?,
             }
         }
+        line("", &self.check_words())?;
+        line("on error", self.on_error.as_deref().unwrap_or("not known"))?;
         if let Some(encoding) = &self.encoding {
             line("names", &format!("{encoding} where case is ignored"))?;
         }
@@ -502,6 +516,22 @@ impl Report {
             sentences.push(state.to_owned());
         }
         sentences
+    }
+
+    /// How often it was mounted since it was checked, and when it is to be checked.
+    fn check_words(&self) -> String {
+        const DAY_S: u32 = 86_400;
+        let most = self.mounts_most.map(|most| human::counted(most.into(), "mount"));
+        let interval = self.check_interval_seconds.map(|seconds| match seconds % DAY_S {
+            0 => human::counted((seconds / DAY_S).into(), "day"),
+            _ => human::counted(seconds.into(), "second"),
+        });
+        let due: Vec<String> = most.into_iter().chain(interval).collect();
+        let mounts = human::counted(self.mounts_since_check.into(), "mount");
+        match &due[..] {
+            [] => format!("{mounts} since; never due"),
+            due => format!("{mounts} since; due after {}", due.join(" or ")),
+        }
     }
 
     fn journal_words(&self) -> String {

@@ -40,6 +40,34 @@ fn a_filesystem_is_tuned_in_the_words_of_tune2fs() {
     assert!(undercroft(["tune", "-l", path]).text().contains("has_journal"));
 }
 
+/// As tune2fs lists it.
+#[test]
+fn when_a_filesystem_is_to_be_checked_is_listed() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("a.img");
+    make_filesystem(&image, "ext4", "16M");
+    let path = image.to_str().unwrap();
+    let listed = || undercroft(["tune", "-l", path]).text();
+    let text = listed();
+    assert!(text.contains("0 mounts since; never due") && text.contains("on error  continue"), "{text}");
+    tool(&format!("tune2fs -c 30 -C 1 -i 180d -e remount-ro {path}"), dir.path());
+    let text = listed();
+    assert!(text.contains("1 mount since; due after 30 mounts or 180 days"), "{text}");
+    assert!(text.contains("on error  remount-ro"), "{text}");
+    let report = undercroft(["tune", "-l", "--json", path]).json();
+    for (name, value) in [
+        ("mounts_since_check", 1.into()),
+        ("mounts_most", 30.into()),
+        ("check_interval_seconds", (180 * 86_400).into()),
+        ("on_error", serde_json::Value::from("remount-ro")),
+    ] {
+        assert_eq!(report[name], value, "{report}");
+    }
+    tool(&format!("tune2fs -c -1 -i 90s -e panic {path}"), dir.path());
+    let text = listed();
+    assert!(text.contains("due after 90 seconds") && text.contains("on error  panic"), "{text}");
+}
+
 #[test]
 fn what_cannot_be_tuned_is_refused_and_stays_as_it_is() {
     let dir = tempfile::tempdir().unwrap();

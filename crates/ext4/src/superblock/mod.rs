@@ -255,6 +255,25 @@ impl Superblock {
         self.raw.s_mnt_count.get()
     }
 
+    /// Mounts after which it is to be checked; `None` for any number.
+    #[must_use]
+    pub fn mounts_most(&self) -> Option<u16> {
+        let most = self.raw.s_max_mnt_count.get();
+        (1..=i16::MAX.unsigned_abs()).contains(&most).then_some(most)
+    }
+
+    /// Seconds after which it is to be checked; `None` for any time.
+    #[must_use]
+    pub fn check_interval_s(&self) -> Option<u32> {
+        Some(self.raw.s_checkinterval.get()).filter(|&seconds| seconds > 0)
+    }
+
+    /// What the kernel does when it finds damage; `None` where the number means nothing.
+    #[must_use]
+    pub fn on_error(&self) -> Option<OnError> {
+        OnError::by_number(self.raw.s_errors.get())
+    }
+
     /// KiB ever written through a mount.
     #[must_use]
     pub fn lifetime_writes_kib(&self) -> u64 {

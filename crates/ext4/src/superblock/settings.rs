@@ -24,6 +24,25 @@ impl OnError {
             _ => None,
         }
     }
+
+    /// The word of Linux's tools.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Continue => "continue",
+            Self::RemountReadOnly => "remount-ro",
+            Self::Panic => "panic",
+        }
+    }
+
+    pub(super) const fn by_number(number: u16) -> Option<Self> {
+        match number {
+            1 => Some(Self::Continue),
+            2 => Some(Self::RemountReadOnly),
+            3 => Some(Self::Panic),
+            _ => None,
+        }
+    }
 }
 
 /// How names are hashed.
