@@ -127,7 +127,16 @@ pub(crate) fn grow(
         // It was refused, failed before anything was changed, or had nothing to do.
         lengthened.undo();
     }
-    grown.map_err(|error| failure(below.shown, &error))
+    grown.map_err(|error| {
+        let is_smaller = size_bytes.is_some_and(|bytes| bytes - bytes % block_bytes < size_of(filesystem));
+        match &error {
+            // It asks for what this command does not do.
+            Error::Unsupported(why) if is_smaller => {
+                Failure::new(Kind::Usage, format!("cannot grow {}: {why}", below.shown))
+            }
+            error => failure(below.shown, error),
+        }
+    })
 }
 
 fn size_of(filesystem: &Filesystem) -> u64 {

@@ -206,10 +206,24 @@ fn shrink(spec: &ImageSpec, size_bytes: Option<u64>, format: Format) -> Result<(
     let is_partition = located.partition.is_some();
     let device = std::sync::Arc::clone(&located.device);
     let closed = located.close();
-    let shrunk = done.map_err(|error| failure(&shown, &error))?;
+    let shrunk = done.map_err(|error| match &error {
+        // It is the size that makes no sense.
+        Error::Unsupported(why) if is_too_small(&device, size_bytes) => {
+            Failure::new(Kind::Usage, format!("cannot make the filesystem on {shown} smaller: {why}"))
+        }
+        error => failure(&shown, error),
+    })?;
     closed?;
     let report = ShrinkReport::of(&shrunk, cut(spec, &device, &shrunk, is_partition)?);
     report.tell(spec, "is as small as it can be", format)
+}
+
+/// Whether a filesystem cannot be as small as is asked for, whatever else stands against it.
+fn is_too_small(device: &Device, size_bytes: Option<u64>) -> bool {
+    let least = || undercroft_ext4::minimum(device, OpenOptions::default()).ok();
+    size_bytes.is_some_and(|bytes| {
+        least().is_some_and(|minimum| bytes / u64::from(minimum.block_bytes) < minimum.least)
+    })
 }
 
 /// Makes a raw image file as long as the filesystem. Otherwise tells why not.

@@ -544,6 +544,8 @@ pub(crate) fn open_failure(error: &OpenError) -> Failure {
                 None if path.as_os_str() == "tmpfs:" => {
                     failure.advise("a filesystem in memory is there once it is mounted, at its directory")
                 }
+                None if path.as_os_str() == "tmpfs" => failure
+                    .advise("a filesystem in memory is named with a colon: `undercroft mount tmpfs: DIR`"),
                 None if is_for_devices(path) => failure.advise(no_such_device(path)),
                 None => failure.advise("check the path"),
             },

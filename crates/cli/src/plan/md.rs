@@ -295,7 +295,11 @@ fn members_and_spares(typed: &MdCreateArgs) -> Result<(Vec<OsString>, Vec<OsStri
     let roles = typed.raid_devices.map_or(found.saturating_sub(counted), |count| count as usize);
     if roles.checked_add(counted) != Some(found) || roles == 0 {
         let spares = if counted > 0 { format!(" and {counted} as spares") } else { String::new() };
-        let what = format!("{found} members are named, and {roles} asked for{spares}");
+        let named = match found {
+            1 => "1 member is".to_owned(),
+            many => format!("{many} members are"),
+        };
+        let what = format!("{named} named, and {roles} asked for{spares}");
         return Err(Failure::new(Kind::Usage, what)
             .advise("name as many; `missing` stands for one that is added later"));
     }

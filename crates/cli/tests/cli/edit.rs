@@ -356,6 +356,8 @@ fn what_cannot_be_done_is_told_and_changes_nothing() {
         (&["rm", "-d", path, "/a"], 7, "not empty"),
         (&["mkdir", path, "/a"], 7, "exists"),
         (&["mkdir", path, "/x/y"], 7, "no such file"),
+        (&["mkdir", "-p", path, "/a/f/x/y"], 7, "/a/f: not a directory"),
+        (&["mkdir", "-p", path, "/a/f"], 7, "/a/f: it exists already"),
         (&["mkdir", "-m", "9", path, "/x"], 2, "9 is no mode"),
         (&["mv", path, "/a", "/a/b"], 7, "within itself"),
         (&["mv", path, "/a/f", "/a/f"], 7, "the same file"),

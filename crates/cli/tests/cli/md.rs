@@ -581,6 +581,19 @@ fn an_array_needs_a_member_that_is_there() {
         create("md create -l 1 missing missing").failed(2),
         "all 2 members of the new array are missing: name at least one that is there"
     );
+    assert_eq!(
+        create("md create -l 1 missing").failed(2),
+        "the only member of the new array is missing: name at least one that is there"
+    );
+    let refused = create("md create -l 1 -n 2 missing").failed(2);
+    assert!(refused.starts_with("1 member is named, and 2 asked for"), "{refused}");
+    std::fs::write(dir.path().join("empty"), "").unwrap();
+    let refused = create("md create -l 1 --member-size 10M empty new").failed(3);
+    assert!(refused.starts_with("empty has a size of 0 bytes; remove the file"), "{refused}");
+    assert!(!dir.path().join("new").exists());
+    let refused = create("md create -l 1 --member-size 10M /dev/no-such-disk new").failed(3);
+    assert!(refused.starts_with("/dev/no-such-disk does not exist; `lsblk`"), "{refused}");
+    assert!(!Path::new("/dev/no-such-disk").exists() && !dir.path().join("new").exists());
 }
 
 /// The spellings of mdadm, with its meaning: `mdadm --examine` shows what its manual page says of them.

@@ -86,6 +86,8 @@ fn a_filesystem_in_memory_is_no_image() {
     assert!(!dir.path().join("tmpfs:").exists());
     let message = here(dir.path(), &["info", "tmpfs:"]).failed(3);
     assert!(message.contains("a filesystem in memory is there once it is mounted"), "{message}");
+    let message = here(dir.path(), &["mount", "tmpfs", "point"]).failed(3);
+    assert!(message.contains("`undercroft mount tmpfs: DIR`"), "{message}");
     here(dir.path(), &["mkfs", "-q", "ext4", "./tmpfs:", "--size", "10M"]).succeeded();
     assert!(here(dir.path(), &["ls", "tmpfs:"]).text().contains("lost+found"));
 }

@@ -61,10 +61,11 @@ pub(crate) fn plan(options: &CreateOptions, devices: &[Device]) -> Result<NewArr
     let spares = options.spares as usize;
     let present = devices.len().saturating_sub(spares);
     if present == 0 && !options.missing.is_empty() {
-        return Err(Error::Invalid(format!(
-            "all {} members of the new array are missing: name at least one that is there",
-            options.missing.len()
-        )));
+        let all = match options.missing.len() {
+            1 => "the only member of the new array is missing".to_owned(),
+            many => format!("all {many} members of the new array are missing"),
+        };
+        return Err(Error::Invalid(format!("{all}: name at least one that is there")));
     }
     if present == 0 {
         return Err(Error::Invalid(format!("{} devices are too few for {spares} spares", devices.len())));

@@ -1,7 +1,7 @@
 //! `mkdir`: makes directories, with `-p` those above them too.
 
 use undercroft_populate::ModeChange;
-use undercroft_vfs::{AttrChange, FileType, NewObject, Vfs};
+use undercroft_vfs::{AttrChange, Error, FileType, NewObject, Vfs};
 
 use super::place::Place;
 use super::session::{CALLER, UMASK};
@@ -21,10 +21,18 @@ pub(super) fn run(vfs: &Vfs, plan: &Mkdir) -> Result<Option<Kind>, Failure> {
         let path = &path[..end];
         let names = path.iter().enumerate().filter(|&(at, byte)| at > 0 && *byte == b'/');
         for end in names.map(|(at, _)| at) {
-            make_missing(vfs, &path[..end], None)?;
+            make_missing_above(vfs, &path[..end])?;
         }
         make_missing(vfs, path, plan.mode.as_ref())
     })
+}
+
+/// Makes a directory that others are made in, unless there is one.
+fn make_missing_above(vfs: &Vfs, path: &[u8]) -> Result<(), Failure> {
+    match image::resolve(vfs, path, true) {
+        Ok(node) if node.kind() != FileType::Directory => Err(Failure::inside(path, &Error::NotDirectory)),
+        _ => make_missing(vfs, path, None),
+    }
 }
 
 /// Makes a directory unless there is one.

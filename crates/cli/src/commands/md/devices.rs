@@ -29,6 +29,9 @@ impl NewDevices {
                 all.made.push(spec.clone());
             }
             let device = image::open_member(spec, true)?;
+            if device.size_bytes() == 0 {
+                return Err(without_size(spec));
+            }
             if !is_made && !new.overwrite {
                 check(&device, spec, array)?;
             }
@@ -62,8 +65,24 @@ impl Drop for NewDevices {
     }
 }
 
+/// What has no room for anything: an empty file, a loop device that no file is bound to, a drive without a medium.
+fn without_size(spec: &ImageSpec) -> Failure {
+    let failure = Failure::new(Kind::CannotOpen, format!("{} has a size of 0 bytes", spec.shown()));
+    match fs::metadata(&spec.path) {
+        Ok(found) if found.is_file() => failure.advise(
+            "remove the file and give `--member-size 10G`, which makes it 10 GiB large, or use `truncate`",
+        ),
+        _ => failure.advise("`lsblk` lists the devices that have a medium"),
+    }
+}
+
 fn make(spec: &ImageSpec, size_bytes: Option<u64>) -> Result<(), Failure> {
     let shown = spec.shown();
+    if image::is_for_devices(&spec.path) {
+        // A file of that name would be lost with the next start, and take the place of a device meanwhile.
+        return Err(Failure::new(Kind::CannotOpen, format!("{shown} does not exist"))
+            .advise(image::no_such_device(&spec.path)));
+    }
     let Some(size_bytes) = size_bytes.filter(|_| spec.partition.is_none()) else {
         return Err(Failure::new(Kind::CannotOpen, format!("{shown} does not exist"))
             .advise("`--member-size 10G` makes it, 10 GiB large"));
