@@ -5,6 +5,10 @@ use undercroft_block::partition::lost_gpt;
 
 use crate::text::human;
 
+/// How a lost table is written again. sgdisk's `--load-backup` reads a file of its own, and not the end of the disk.
+pub(crate) const WRITE_ANEW: &str =
+    "`gdisk` writes the partition table anew from it: answer 1 (use the current GPT) if asked, then w and y";
+
 /// How to read what is left of a partition table that the device does not begin with.
 pub(crate) fn advice(device: &dyn BlockDevice) -> Option<String> {
     let table = lost_gpt(device).ok().filter(|table| !table.partitions.is_empty())?;
@@ -22,5 +26,5 @@ pub(crate) fn advice_on_partition(device: &dyn BlockDevice) -> String {
 /// The same for one who wants to change the table.
 pub(crate) fn advice_on_change(device: &dyn BlockDevice) -> Option<String> {
     let advice = advice(device)?;
-    Some(format!("{advice}; `sgdisk --load-backup` or `gdisk` writes the partition table anew"))
+    Some(format!("{advice}; {WRITE_ANEW}"))
 }

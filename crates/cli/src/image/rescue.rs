@@ -25,7 +25,7 @@ pub(crate) fn refuse_copies(spec: &ImageSpec) -> Result<(), Failure> {
     let (hint, remedy) = if spec.superblock.is_some() {
         ("sb=", "`e2fsck -b` puts a copy in the place of the first superblock")
     } else if spec.lost_gpt {
-        ("gpt=backup", "`sgdisk --load-backup` or `gdisk` writes the partition table anew")
+        ("gpt=backup", lost_gpt::WRITE_ANEW)
     } else {
         return Ok(());
     };

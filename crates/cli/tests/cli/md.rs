@@ -361,6 +361,27 @@ fn what_is_named_takes_the_place_and_no_other_spare() {
     members.run("check md:n,s").succeeded();
 }
 
+/// What is added to a degraded array gets the empty role at once, so nothing is added for another one.
+#[test]
+fn no_member_of_a_degraded_array_is_replaced() {
+    let members = Members::create("-l 1", "a b");
+    assert_eq!(members.run("md fail md:a,b b").code, 0);
+    let message = noted_failure(&members.run("md replace md:a a --with n --member-size 16M"), 2);
+    assert!(message.contains("md:a lacks 1 member, and n would be given that role"), "{message}");
+    assert!(!members.dir().join("n").exists());
+    assert!(!noted(members.run("md status md:a"), "b").contains("rebuilding"));
+}
+
+/// Spares that are not named keep their numbers, and so does one that is named only to take a place.
+#[test]
+fn spares_that_are_not_open_keep_their_numbers() {
+    let members = Members::create("-l 1 --spare s --spare t", "a b");
+    members.run("md replace md:a,b a --with t").succeeded();
+    let told = members.run("md status md:b,t,s").text();
+    assert!(told.contains("active sync") && told.contains("spare"), "{told}");
+    members.run("md check md:b,t,s").succeeded();
+}
+
 #[test]
 fn what_differs_is_counted_and_mended() {
     let members = Members::create("-l 1", "a b");

@@ -256,6 +256,13 @@ fn a_partition_of_a_lost_table_is_named_with_the_hint() {
     let empty = here(&["ls", "disk.img?gpt=backup&part=1"]);
     assert!(empty.stderr.contains("disk.img?gpt=backup&part=1 holds no filesystem"), "{}", empty.stderr);
     assert_eq!(here(&["cat", "disk.img?gpt=backup&part=2", "/here"]).stdout, b"found\n");
+    fs::copy(dir.path().join("disk.img"), dir.path().join("again.img")).unwrap();
+    let message = here(&["disk", "add", "again.img", "more=ext4:8M"]).failed(4);
+    assert!(message.contains("`gdisk` writes the partition table anew from it: answer 1"), "{message}");
+    fs::write(dir.path().join("answers"), "1\nw\ny\n").unwrap();
+    fs::write(dir.path().join("anew"), "gdisk again.img < answers").unwrap();
+    tool("sh anew", dir.path());
+    assert_eq!(here(&["cat", "again.img?part=2", "/here"]).stdout, b"found\n");
     fs::create_dir(dir.path().join("point")).unwrap();
     here(&["mount", "disk.img?gpt=backup&part=2", "point"]);
     let source = tool("findmnt -no SOURCE point", dir.path());

@@ -39,19 +39,22 @@ impl Core {
         let number = {
             let _managing = self.managing.lock();
             // A member of this array is not overwritten with what it alone holds. What another one held is lost.
-            match Candidate::read(Arc::clone(device)) {
+            let own_number = match Candidate::read(Arc::clone(device)) {
                 Ok(former) if former.superblock.array_uuid == self.identity.uuid => {
                     self.check_history(&former.superblock, device)?;
+                    Some(former.superblock.number)
                 }
                 Err(error @ Error::Device(_)) => return Err(error),
-                _ => {}
-            }
+                _ => None,
+            };
             let (number, template) = self.records.with_state(|state| -> Result<_> {
                 self.check_new(device, state.disks.iter())?;
                 let taken = |number: u32| state.disks.iter().any(|disk| disk.member.number() == number);
                 // Numbers of the first members are left to them: one that comes back has its own.
                 let first = self.geometry().members;
-                let number = (first..).find(|&number| !taken(number)).unwrap_or(first);
+                // A spare keeps its own, too: spares that are not open have the others.
+                let own_number = own_number.filter(|&number| number >= first && !taken(number));
+                let number = own_number.or_else(|| (first..).find(|&number| !taken(number))).unwrap_or(first);
                 for disk in &mut state.disks {
                     let name = disk.member.device().name();
                     disk.superblock.set_role(number, DeviceRole::Spare, &name)?;

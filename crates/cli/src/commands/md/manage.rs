@@ -13,6 +13,7 @@ use crate::exit::Kind;
 use crate::failure::Failure;
 use crate::image::{self, OpenArray, identity, md_failure, open_array};
 use crate::plan::{Change, Format, ImageSpec, NewMembers, Waiting};
+use crate::text::human;
 
 /// A superblock takes no more.
 const SUPERBLOCK_BYTES: u64 = 4096;
@@ -167,17 +168,30 @@ impl Managed<'_> {
                 .map(drop)
                 .map_err(|error| md_failure(&error).advise("`--with NEW` brings one"));
         };
-        for with in &new.members {
-            let spare = match self.spare(with)? {
-                Some(spare) => spare,
-                None => {
-                    self.add(new)?;
-                    let added = self.number(with)?.map(|(number, _)| number);
-                    added.ok_or_else(|| Failure::new(Kind::Host, format!("{} has failed", with.shown())))?
+        let [with] = &new.members[..] else { return Ok(()) };
+        let spare = match self.spare(with)? {
+            Some(spare) => spare,
+            None => {
+                // What is added takes an empty role at once.
+                if status.degraded > 0 {
+                    let lacking = human::counted(u64::from(status.degraded), "member");
+                    return Err(Failure::new(
+                        Kind::Usage,
+                        format!(
+                            "{} lacks {lacking}, and {} would be given that role, and not {}'s",
+                            self.shown,
+                            with.shown(),
+                            member.shown()
+                        ),
+                    )
+                    .advise("`md add` a device, and replace the member once the array is whole"));
                 }
-            };
-            self.array.replace_with(role, spare).map_err(|error| md_failure(&error))?;
-        }
+                self.add(new)?;
+                let added = self.number(with)?.map(|(number, _)| number);
+                added.ok_or_else(|| Failure::new(Kind::Host, format!("{} has failed", with.shown())))?
+            }
+        };
+        self.array.replace_with(role, spare).map_err(|error| md_failure(&error))?;
         Ok(())
     }
 
