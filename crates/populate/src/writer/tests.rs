@@ -206,11 +206,11 @@ fn sources_follow_the_links_of_sources_before_them() {
 }
 
 #[test]
-fn of_several_sources_the_one_is_named() {
+fn the_source_of_what_is_refused_is_named() {
     let vfs = memory();
     let wrong = || Box::new(Given::default().with(file("a/b/c", 0), &[]).with(file("a/b", 0), &[]));
     let refused = fill(&vfs, &mut [wrong()], &FillOptions::default()).unwrap_err();
-    assert!(refused.to_string().starts_with("/a/b: there is a directory"), "{refused}");
+    assert!(refused.to_string().starts_with("given: /a/b: there is a directory"), "{refused}");
     let right = Box::new(Given::default().with(file("x", 0), &[]));
     let refused = fill(&vfs, &mut [right, wrong()], &FillOptions::default()).unwrap_err();
     assert!(refused.to_string().starts_with("given: /a/b: there is a directory"), "{refused}");
