@@ -47,15 +47,19 @@ impl FilesystemKind {
         if ext4::Superblock::is_present(&**device)? {
             return Ok(Some(Self::Ext4));
         }
-        let found = probe::probe(&**device)?;
-        Ok(found.filter(|found| found.format.name == "xfs").map(|_| Self::Xfs))
+        match probe::probe(&**device) {
+            Ok(found) => Ok(found.filter(|found| found.format.name == "xfs").map(|_| Self::Xfs)),
+            // The end of a device that is cut short cannot be read, where a member of an array has its superblock.
+            Err(_) if xfs::Superblock::declared_bytes(&**device).is_ok() => Ok(Some(Self::Xfs)),
+            Err(error) => Err(error.into()),
+        }
     }
 
-    /// What helps with one that contradicts itself or its device.
-    pub(super) fn advice_on_damage(self, device: &Device) -> String {
+    /// How many bytes its superblock says that it has; `None` without a good one.
+    pub(super) fn declared_bytes(self, device: &Device) -> Option<u64> {
         match self {
-            Self::Ext4 => rescue::advice_on_damage(device),
-            Self::Xfs => "work on a copy, and let xfs_repair look at it".to_owned(),
+            Self::Ext4 => ext4::Superblock::declared_bytes(&**device).ok(),
+            Self::Xfs => xfs::Superblock::declared_bytes(&**device).ok(),
         }
     }
 
@@ -96,7 +100,9 @@ impl FilesystemKind {
                 let options =
                     ext4::OpenOptions { on_mmp_wait: tell_of_wait, recover, ..ext4::OpenOptions::default() };
                 match what_for {
-                    Use::Read => rescue::open_what_is_there(device, options, shown),
+                    Use::Read => rescue::open_what_is_there(&device, shown, |recover| {
+                        Ext4::open_read_only(Arc::clone(&device), ext4::OpenOptions { recover, ..options })
+                    }),
                     Use::ReadAsIs => Ext4::open_read_only(device, options),
                     Use::Write(how) | Use::Try(how) => Ext4::open(device, options, how.of_ext4()?),
                 }
@@ -105,7 +111,11 @@ impl FilesystemKind {
             Self::Xfs => {
                 let options = xfs::OpenOptions { log_device, recover, ..xfs::OpenOptions::default() };
                 match what_for {
-                    Use::Read | Use::ReadAsIs => Xfs::open_read_only(device, options),
+                    Use::Read => rescue::open_what_is_there(&device, shown, |recover| {
+                        let options = xfs::OpenOptions { recover, ..options.clone() };
+                        Xfs::open_read_only(Arc::clone(&device), options)
+                    }),
+                    Use::ReadAsIs => Xfs::open_read_only(device, options),
                     Use::Write(how) | Use::Try(how) => Xfs::open(device, options, how.of_xfs()?),
                 }
                 .map(Filesystem::Xfs)

@@ -402,7 +402,7 @@ pub(crate) fn open_filesystem(
         let failure =
             Failure::new(Kind::of(&error), format!("cannot open the filesystem on {shown}")).because(&error);
         match error {
-            vfs::Error::Corrupt(_) => failure.advise(kind.advice_on_damage(&looked_at)),
+            vfs::Error::Corrupt(_) => failure.advise(rescue::advice_on_damage(kind, &looked_at)),
             _ => failure,
         }
     })?;

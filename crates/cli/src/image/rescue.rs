@@ -7,9 +7,10 @@
 use std::sync::Arc;
 
 use undercroft_block::{CutShortDevice, Device};
-use undercroft_ext4::{BackupSuperblock, Ext4, OpenOptions, Superblock};
+use undercroft_ext4::BackupSuperblock;
 use undercroft_vfs as vfs;
 
+use super::filesystem::FilesystemKind;
 use crate::exit::Kind;
 use crate::failure::Failure;
 use crate::lost_gpt;
@@ -51,8 +52,9 @@ pub(super) fn through_copy(device: Device, shown: &str, block: u64) -> Result<De
 /// The device, as large as the filesystem on it says that it was.
 pub(super) fn as_large_as_declared(device: Device, shown: &str) -> Device {
     let there = device.size_bytes();
-    match Superblock::declared_bytes(&*device) {
-        Ok(declared) if declared > there => {
+    let kind = FilesystemKind::on(&device).ok().flatten();
+    match kind.and_then(|kind| kind.declared_bytes(&device)) {
+        Some(declared) if declared > there => {
             tell_cut_short(shown, declared, there);
             Arc::new(CutShortDevice::new(device, declared))
         }
@@ -69,17 +71,17 @@ pub(super) fn tell_cut_short(shown: &str, expected: u64, there: u64) {
     ));
 }
 
-/// Opens for reading what is there of a filesystem: without its journal, if that lies past the end.
-pub(super) fn open_what_is_there(
-    device: Device,
-    options: OpenOptions,
+/// Opens for reading what is there of a filesystem: without its journal, if that lies past the end. `open` is told whether
+/// to replay that.
+pub(super) fn open_what_is_there<T>(
+    device: &Device,
     shown: &str,
-) -> Result<Arc<Ext4>, vfs::Error> {
-    let opened = Ext4::open_read_only(Arc::clone(&device), options);
+    open: impl Fn(bool) -> Result<T, vfs::Error>,
+) -> Result<T, vfs::Error> {
     let last = device.size_bytes().saturating_sub(1);
-    match opened {
-        Err(vfs::Error::Io(_)) if options.recover && device.read_at(last, &mut [0]).is_err() => {
-            let opened = Ext4::open_read_only(device, OpenOptions { recover: false, ..options })?;
+    match open(true) {
+        Err(vfs::Error::Io(_)) if device.read_at(last, &mut [0]).is_err() => {
+            let opened = open(false)?;
             note(format_args!("{shown}: the journal cannot be read, and changes in it are missing"));
             Ok(opened)
         }
@@ -96,13 +98,18 @@ pub(super) fn advice(device: &Device) -> Option<String> {
 }
 
 /// What helps with a filesystem that contradicts itself or its device.
-pub(super) fn advice_on_damage(device: &Device) -> String {
-    match Superblock::declared_bytes(&**device) {
-        Ok(declared) if declared > device.size_bytes() => {
+pub(super) fn advice_on_damage(kind: FilesystemKind, device: &Device) -> String {
+    let checker = match kind {
+        FilesystemKind::Ext4 => "e2fsck",
+        FilesystemKind::Xfs => "xfs_repair",
+    };
+    let check = || format!("work on a copy, and let {checker} look at it");
+    match kind.declared_bytes(device) {
+        Some(declared) if declared > device.size_bytes() => {
             "for reading it can be opened as far as it goes".to_owned()
         }
-        Ok(_) => "work on a copy, and let e2fsck look at it".to_owned(),
-        Err(_) => copies(device).unwrap_or_else(|| "work on a copy, and let e2fsck look at it".to_owned()),
+        None if kind == FilesystemKind::Ext4 => copies(device).unwrap_or_else(check),
+        _ => check(),
     }
 }
 

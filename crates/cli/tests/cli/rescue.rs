@@ -96,6 +96,34 @@ fn a_cut_image_is_read_as_far_as_it_goes_and_not_written() {
     run(Command::new(PROGRAM).arg("unmount").arg(&point)).succeeded();
 }
 
+/// The log of XFS lies in the middle: what is in front of it is read without it.
+#[test]
+fn a_cut_xfs_is_read_as_far_as_it_goes_and_not_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("xfs.img");
+    File::create(&image).unwrap().set_len(400 << 20).unwrap();
+    tool("mkfs.xfs -q xfs.img", dir.path());
+    fs::write(dir.path().join("here"), "found\n").unwrap();
+    fs::write(dir.path().join("large"), vec![b'x'; 150 << 20]).unwrap();
+    run(Command::new(PROGRAM).args(["put", "xfs.img", "here", "large", "/"]).current_dir(dir.path()))
+        .succeeded();
+    let cut_to = |mib: u64| File::options().write(true).open(&image).unwrap().set_len(mib << 20).unwrap();
+    cut_to(300);
+    let cat = on(&image, &["cat", "/here"]);
+    assert_partly(&cat, 0, &["is cut short: of 400 MiB there are 300 MiB"]);
+    assert_eq!(cat.stdout, b"found\n");
+    cut_to(50);
+    let note = "is cut short: of 400 MiB there are 50 MiB";
+    let unread = "the journal cannot be read, and changes in it are missing";
+    let cat = on(&image, &["cat", "/here"]);
+    assert_partly(&cat, 0, &[note, unread]);
+    assert_eq!(cat.stdout, b"found\n");
+    let cat = on(&image, &["cat", "/large"]);
+    assert_partly(&cat, 6, &[note, unread, "/large: "]);
+    let refused = on(&image, &["rm", "/here"]).failed(5);
+    assert!(refused.contains("for reading it can be opened as far as it goes"), "{refused}");
+}
+
 /// A journal that lies behind the cut cannot be replayed, which is said.
 #[test]
 fn a_cut_image_that_was_not_unmounted_is_read_without_its_journal() {

@@ -110,11 +110,24 @@ impl Superblock {
     /// # Errors
     /// [`Error::Corrupt`], [`Error::Unsupported`], [`Error::Io`].
     pub fn read<D: BlockDevice + ?Sized>(device: &D) -> Result<Self> {
-        let mut bytes = vec![0; (SECTOR_MAX_BYTES as u64).min(device.size_bytes()) as usize];
-        device.read_at(0, &mut bytes)?;
-        let superblock = Self::from_sector(&bytes)?;
+        let superblock = Self::of_any_size(device)?;
         superblock.check_size(device)?;
         Ok(superblock)
+    }
+
+    /// The size in bytes that the superblock gives the filesystem, if it is good but for that the device may be
+    /// smaller.
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read).
+    pub fn declared_bytes<D: BlockDevice + ?Sized>(device: &D) -> Result<u64> {
+        Ok(Self::of_any_size(device)?.geometry.data_bytes())
+    }
+
+    fn of_any_size<D: BlockDevice + ?Sized>(device: &D) -> Result<Self> {
+        let mut bytes = vec![0; (SECTOR_MAX_BYTES as u64).min(device.size_bytes()) as usize];
+        device.read_at(0, &mut bytes)?;
+        Self::from_sector(&bytes)
     }
 
     /// Validates a superblock from the start of its sector; what lies behind the sector in `bytes` is not looked at.
