@@ -125,7 +125,7 @@ pub(crate) fn run(plan: &MkfsPlan, format: Format) -> Result<(), Failure> {
     }
     let before = make_image(plan)?;
     let (before, made) = match before {
-        Some(before) => (Some(before), open_and_make(plan, true)),
+        Some(before) => (Some(before), open_and_make(plan)),
         None => in_place(plan)?,
     };
     if let (Err(_), Some(before)) = (&made, before) {
@@ -254,7 +254,12 @@ fn in_place(plan: &MkfsPlan) -> Result<(Option<Before>, Result<Made, Failure>), 
     }
     target.close()?;
     new_file::resize(image, wanted)?;
-    Ok((Some(Before::Bytes(room)), open_and_make(plan, false)))
+    // It was closed for a moment, in which another program may have taken it; it is left as large as it is then.
+    let target = image::open_to_overwrite(image)?;
+    if !plan.overwrite {
+        image::refuse_present(&target.device)?;
+    }
+    Ok((Some(Before::Bytes(room)), make(plan, target, false)))
 }
 
 /// The format of an image file that is there; refuses another one that is asked for.
@@ -268,8 +273,9 @@ fn format_there(plan: &MkfsPlan, raw: bool) -> Result<ImageFormat, Failure> {
     Ok(is)
 }
 
-fn open_and_make(plan: &MkfsPlan, is_zeroed: bool) -> Result<Made, Failure> {
-    make(plan, image::open_to_overwrite(&plan.image)?, is_zeroed)
+/// Makes it on an image that was just made.
+fn open_and_make(plan: &MkfsPlan) -> Result<Made, Failure> {
+    make(plan, image::open_to_overwrite(&plan.image)?, true)
 }
 
 fn make(plan: &MkfsPlan, target: ToOverwrite, is_zeroed: bool) -> Result<Made, Failure> {

@@ -64,7 +64,9 @@ fn mounted(raw: &Path, family: &str) -> Tree {
     // A copy: the mount may live on for an instant in another mount namespace, and what it has is in use.
     let copied = raw.with_extension("shown");
     copy(raw, &copied);
-    let mount = LoopMount::new(&copied, family, MountMode::ReadOnly, "").unwrap();
+    // Other images of the same seed have the same UUID.
+    let options = if family == "xfs" { "nouuid" } else { "" };
+    let mount = LoopMount::new(&copied, family, MountMode::ReadOnly, options).unwrap();
     let tree = tree_of(mount.path());
     mount.unmount().unwrap();
     fs::remove_file(copied).unwrap();
