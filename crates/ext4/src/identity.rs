@@ -43,6 +43,7 @@ impl Ext4 {
     /// [`Error::InvalidArgument`] for a label that it cannot have, [`Error::ReadOnly`]; I/O failure.
     pub fn set_label(&self, label: &[u8]) -> Result<()> {
         check_label(label)?;
+        self.volume().superblock().refuse_faults()?;
         let mut name = [0; LABEL_MAX_BYTES];
         name[..label.len()].copy_from_slice(label);
         change(self.volume(), &|raw| raw.s_volume_name = name)
@@ -54,6 +55,7 @@ impl Ext4 {
     /// [`Error::Unsupported`] naming what depends on the UUID.
     pub fn check_new_uuid(&self) -> Result<()> {
         let superblock = self.volume().superblock();
+        superblock.refuse_faults()?;
         let features = superblock.features();
         let refuse = |why: &str| {
             let what = format!("changing the UUID of a filesystem with the feature {why}");

@@ -133,6 +133,9 @@ impl Checker<'_> {
         if superblock.uuid().is_nil() {
             self.findings.add("superblock-field", at, "the filesystem has no UUID");
         }
+        if let Some(fault) = superblock.flex_group_fault() {
+            self.findings.add("superblock-field", at, fault);
+        }
         let reserved = u64::from(raw.s_r_blocks_count_lo.get());
         if reserved > geometry.blocks() {
             let detail = format!("{reserved} of {} blocks are reserved", geometry.blocks());

@@ -30,6 +30,7 @@ pub(super) fn decide(
     if old.state().contains(State::ERRORS) {
         return refuse("the superblock says that the filesystem has errors; run e2fsck -f before it grows");
     }
+    old.refuse_faults()?;
     let device_bytes = volume.device().refresh_size()?;
     let geometry = old.geometry();
     let block_bits = geometry.block_bits();

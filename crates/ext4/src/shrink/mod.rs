@@ -107,6 +107,7 @@ pub struct Minimum {
 pub fn minimum(device: &Device, options: OpenOptions) -> Result<Minimum> {
     let Ready { volume, .. } = Probed::probe(Arc::clone(device), options)?.recover_in_memory()?;
     let superblock = volume.superblock();
+    superblock.refuse_faults()?;
     refuse_features(superblock)?;
     refuse_bad_blocks(&volume)?;
     let least = Usage::read(&volume)?.minimum(superblock)?;

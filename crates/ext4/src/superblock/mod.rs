@@ -350,6 +350,24 @@ impl Superblock {
         }
     }
 
+    /// What is wrong with the size of flex groups, which Linux reads as 1 then, and e2fsck takes for damage.
+    pub(crate) fn flex_group_fault(&self) -> Option<String> {
+        let log = self.raw.s_log_groups_per_flex;
+        let is_wrong = self.raw.s_rev_level.get() != REVISION_ORIGINAL && log > 31;
+        is_wrong.then(|| format!("flex groups have 2^{log} groups; 2^31 are the most"))
+    }
+
+    /// Refuses changes of sizes and settings where the superblock contradicts itself in what readers ignore.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] with what is wrong.
+    pub(crate) fn refuse_faults(&self) -> Result<()> {
+        match self.flex_group_fault() {
+            Some(fault) => Err(corrupt("superblock", format!("{fault}; e2fsck -f repairs it"))),
+            None => Ok(()),
+        }
+    }
+
     /// The head of the list of orphaned inodes; 0 when it is empty.
     pub(crate) fn first_orphan(&self) -> u32 {
         self.raw.s_last_orphan.get()

@@ -82,6 +82,7 @@ pub struct Tuning {
 /// # Errors
 /// [`Error::Unsupported`] says what cannot be done, and what does it; [`Error::InvalidArgument`], what makes no sense.
 pub fn check_tuning(superblock: &Superblock, tuning: &Tuning) -> Result<()> {
+    superblock.refuse_faults()?;
     Switches::decide(superblock, &tuning.features)?.check(superblock, tuning)?;
     fields::check(superblock, tuning)
 }
