@@ -100,8 +100,8 @@ pub(crate) fn write_superblocks(volume: &Volume) -> Result<()> {
     Ok(())
 }
 
-/// Writes copies again if the last one of the superblock has another UUID or other features: a crash came before all were
-/// written. Those of the descriptors go with it where their checksums are of another kind.
+/// Writes copies again if the last one of the superblock has another UUID, another label or other features: a crash came before
+/// all were written. That the orphan file has entries, and that the journal has changes, is no matter for copies. Those of the descriptors go with it where their checksums are of another kind.
 ///
 /// # Errors
 /// I/O failure.
@@ -115,7 +115,11 @@ pub(crate) fn refresh(volume: &Volume) -> Result<()> {
     let raw = now.raw();
     let kinds = (RoCompat::METADATA_CSUM | RoCompat::GDT_CSUM).bits();
     let has_other_checksums = (copy.s_feature_ro_compat.get() ^ raw.s_feature_ro_compat.get()) & kinds != 0;
+    let ro_compat =
+        (copy.s_feature_ro_compat.get() ^ raw.s_feature_ro_compat.get()) & !RoCompat::ORPHAN_PRESENT.bits();
     let is_old = copy.s_uuid != raw.s_uuid
+        || copy.s_volume_name != raw.s_volume_name
+        || ro_compat != 0
         || copy.s_feature_compat != raw.s_feature_compat
         || copy.s_feature_incompat.get() != raw.s_feature_incompat.get() & !Incompat::RECOVER.bits();
     match copy.s_magic == raw.s_magic {
@@ -141,4 +145,49 @@ fn as_copy(mut raw: RawSuperblock, new: &Superblock, group: Group) -> RawSuperbl
     raw.s_feature_incompat.set(raw.s_feature_incompat.get() & !Incompat::RECOVER.bits());
     size::seal(new, &mut raw);
     raw
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use undercroft_block::{BlockDevice, Device, MemoryDevice};
+
+    use super::*;
+    use crate::mkfs::{Family, MkfsOptions, mkfs};
+    use crate::{Ext4, OpenOptions, WriteOptions};
+
+    /// A crash may come before copies have another label or other features.
+    #[test]
+    fn copies_with_another_label_or_other_features_are_written_again() {
+        let device: Device = Arc::new(MemoryDevice::new(64 << 20));
+        let options = MkfsOptions { label: b"new".to_vec(), ..MkfsOptions::new(Family::Ext4) };
+        let made = mkfs(&*device, &options).unwrap();
+        let at = made.backups.last().unwrap() * u64::from(made.superblock.geometry().block_bytes());
+        let read = || {
+            let mut bytes = [0; size_of::<RawSuperblock>()];
+            device.read_at(at, &mut bytes).unwrap();
+            RawSuperblock::read_from_bytes(&bytes).unwrap()
+        };
+        let good = read();
+        let changes: [fn(&mut RawSuperblock); 3] = [
+            |copy| copy.s_volume_name = *b"old\0\0\0\0\0\0\0\0\0\0\0\0\0",
+            |copy| copy.s_feature_ro_compat.set(copy.s_feature_ro_compat.get() ^ RoCompat::DIR_NLINK.bits()),
+            |copy| copy.s_feature_compat.set(0),
+        ];
+        for (n, change) in changes.into_iter().enumerate() {
+            let mut copy = good.clone();
+            change(&mut copy);
+            device.write_at(at, copy.as_bytes()).unwrap();
+            let open = OpenOptions::default();
+            let ext4 = Ext4::open(Arc::clone(&device), open, WriteOptions::default()).unwrap();
+            // As after a crash.
+            refresh(ext4.volume()).unwrap();
+            ext4.close().unwrap();
+            let copy = read();
+            assert_eq!(copy.s_volume_name, good.s_volume_name, "{n}");
+            assert_eq!(copy.s_feature_ro_compat, good.s_feature_ro_compat, "{n}");
+            assert_eq!(copy.s_feature_compat, good.s_feature_compat, "{n}");
+        }
+    }
 }
