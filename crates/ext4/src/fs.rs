@@ -70,7 +70,7 @@ impl Ext4 {
     /// As for [`open_read_only`](Self::open_read_only); [`Error::Unsupported`] naming what cannot be written, and
     /// [`Error::ReadOnly`] for a device that takes no writes.
     pub fn open(device: Device, options: OpenOptions, write_options: WriteOptions) -> Result<Arc<Self>> {
-        let writable = Probed::probe(device, options)?.recover_onto_device(write_options.logged)?;
+        let writable = Probed::probe(device, options)?.recover_onto_device(&write_options)?;
         let Writable { volume, shown, transactions, recovery, found_clean, needed_recovery } = writable;
         let volume = Arc::new(Mounted::new(volume));
         let every = write_options.commit_interval();

@@ -19,6 +19,7 @@ use crate::jbd2::{
 };
 use crate::map;
 use crate::mmp::{self, MmpWait};
+use crate::options::WriteOptions;
 use crate::superblock::{self, State, Superblock};
 use crate::transaction::{self, Stop, Tid};
 use crate::volume::Volume;
@@ -141,9 +142,10 @@ impl Probed {
     /// [`Unsupported`](Error::Unsupported) naming what cannot be written: nothing has changed then that recovering the
     /// journal does not change. [`ReadOnly`](Error::ReadOnly) for a device that is. Corruption; I/O failure.
     ///
-    /// Unless `logged`, the journal must hold no changes, and stays as it is.
-    pub(crate) fn recover_onto_device(self, logged: bool) -> Result<Writable> {
+    /// Unless it is `logged`, the journal must hold no changes, and stays as it is.
+    pub(crate) fn recover_onto_device(self, how: &WriteOptions) -> Result<Writable> {
         let Self { volume, options } = self;
+        let WriteOptions { logged, counts_mount, .. } = *how;
         // From the first change on: a flush that fails in here fails the opening, and later ones end the changes.
         let latched = Arc::new(LatchedDevice::new(Arc::clone(volume.device())));
         let device = Arc::clone(&latched) as Device;
@@ -163,7 +165,7 @@ impl Probed {
         let found_clean = Superblock::read(&*device)?.state().contains(State::CLEAN);
         let journal_failed = log.as_ref().is_some_and(|log| log.recorded_error() != 0);
         let recovery = log.as_ref().and_then(|log| log.report);
-        superblock::mark_in_use(&*device, &recorded, journal_failed, log.is_some())?;
+        superblock::mark_in_use(&*device, &recorded, journal_failed, log.is_some(), counts_mount)?;
         let superblock = Superblock::read(&*device)?;
         let stop = Arc::<Stop>::default();
         let volume =

@@ -20,6 +20,8 @@ pub struct WriteOptions {
     /// be made anew: for filling a new one, whose journal stays as it was made.
     /// Reserved blocks are used like others.
     pub logged: bool,
+    /// Whether opening it counts as a mount; not for tools that change what is not mounted.
+    pub counts_mount: bool,
     /// What the generations of new inodes are made of, and where directories are placed; random unless said.
     pub generation_seed: Option<u64>,
 }
@@ -33,6 +35,7 @@ impl Default for WriteOptions {
             synchronous: false,
             discard: false,
             logged: true,
+            counts_mount: true,
             generation_seed: None,
         }
     }

@@ -20,6 +20,8 @@ pub(crate) struct Writing {
     pub(crate) journaled_overwrites: bool,
     /// `orphan=`.
     pub(crate) orphans: Option<OrphanForm>,
+    /// Whether it is changed as a tool does it, which counts as no mount.
+    pub(crate) is_by_tool: bool,
     /// `finobt=`.
     pub(crate) search_free_inode_tree: Option<bool>,
 }
@@ -40,6 +42,7 @@ impl Writing {
             journaled_overwrites: self.journaled_overwrites,
             synchronous: self.synchronous,
             discard: self.discard,
+            counts_mount: !self.is_by_tool,
             ..usual
         })
     }

@@ -2,8 +2,9 @@
 
 use std::fs;
 use std::os::unix::fs::FileExt;
+use std::process::Command;
 
-use crate::support::{make_filesystem, tool, undercroft};
+use crate::support::{make_filesystem, run, tool, undercroft};
 
 #[test]
 fn a_filesystem_is_tuned_in_the_words_of_tune2fs() {
@@ -139,4 +140,59 @@ fn the_size_that_it_has_cuts_nothing_but_what_was_the_filesystem() {
     undercroft(["resize", path, "16M"]).succeeded();
     assert_eq!(fs::metadata(&image).unwrap().len(), (16 << 20) + 11);
     tool(&format!("e2fsck -fn {path}"), dir.path());
+}
+
+/// As by tune2fs: a label and a UUID that are changed while the filesystem is not mounted count as no mount.
+#[test]
+fn a_label_and_a_uuid_count_as_no_mount() {
+    let dir = tempfile::tempdir().unwrap();
+    tool("truncate -s 64M image", dir.path());
+    tool("mke2fs -q -t ext4 image", dir.path());
+    tool("tune2fs -C 3 image", dir.path());
+    let image = dir.path().join("image");
+    let path = image.to_str().unwrap();
+    let uuid = "01234567-89ab-cdef-0123-456789abcdef";
+    for args in [
+        &["tune", "-L", "one", path][..],
+        &["label", path, "two"],
+        &["tune", "-U", uuid, path],
+        &["uuid", path, "random"],
+        &["tune", "-L", "three", "-o", "^acl", path],
+    ] {
+        undercroft(args).text();
+        let dump = tool("dumpe2fs -h image", dir.path());
+        for line in ["Mount count:              3", "Last mount time:          n/a"] {
+            assert!(dump.contains(line), "{args:?}: {line} in {dump}");
+        }
+    }
+    tool("e2fsck -fn image", dir.path());
+}
+
+/// Linux reads such a size of flex groups as 1, and e2fsck takes the superblock for damaged.
+#[test]
+fn flex_groups_that_cannot_be_are_found_and_nothing_is_tuned_or_resized() {
+    let dir = tempfile::tempdir().unwrap();
+    tool("truncate -s 64M image", dir.path());
+    tool("mke2fs -q -t ext4 image 32M", dir.path());
+    let image = dir.path().join("image");
+    let path = image.to_str().unwrap();
+    let set = ["-w", "-R", "set_super_value log_groups_per_flex 32", path];
+    assert_eq!(run(Command::new("debugfs").args(set)).code, 0);
+    let before = fs::read(&image).unwrap();
+    let words = "flex groups have 2^32 groups";
+    let check = undercroft(["check", path]);
+    assert_ne!(check.code, 0);
+    assert!(String::from_utf8_lossy(&check.stdout).contains(words), "{check:?}");
+    let refused = |args: &[&str]| {
+        let refused = undercroft(args);
+        assert!(refused.code != 0 && refused.stderr.contains(words), "{args:?}: {refused:?}");
+    };
+    refused(&["tune", "-m", "1", path]);
+    refused(&["tune", "-U", "random", path]);
+    refused(&["resize", path, "16M"]);
+    assert!(fs::read(&image).unwrap() == before, "nothing has changed");
+    refused(&["grow", path]);
+    refused(&["label", path, "new"]);
+    assert_eq!(run(Command::new("e2fsck").args(["-fy", path])).code, 1);
+    undercroft(["tune", "-m", "1", path]).text();
 }

@@ -77,7 +77,7 @@ impl Recorded {
 }
 
 /// The filesystem is open for writing from now on. `journal_failed`: the journal records that its last writer aborted.
-/// `logged`: changes go to the journal.
+/// `logged`: changes go to the journal. `counts_mount`: this is a mount.
 ///
 /// # Errors
 /// I/O failure.
@@ -86,6 +86,7 @@ pub(crate) fn mark_in_use(
     recorded: &Recorded,
     journal_failed: bool,
     logged: bool,
+    counts_mount: bool,
 ) -> Result<()> {
     change(device, |raw| {
         recorded.put_back(raw);
@@ -98,8 +99,10 @@ pub(crate) fn mark_in_use(
         } else {
             raw.s_feature_incompat.set(raw.s_feature_incompat.get() | Incompat::RECOVER.bits());
         }
-        raw.s_mnt_count.set(raw.s_mnt_count.get().saturating_add(1));
-        (raw.s_mtime, raw.s_mtime_hi) = (raw.s_wtime, raw.s_wtime_hi);
+        if counts_mount {
+            raw.s_mnt_count.set(raw.s_mnt_count.get().saturating_add(1));
+            (raw.s_mtime, raw.s_mtime_hi) = (raw.s_wtime, raw.s_wtime_hi);
+        }
     })
 }
 

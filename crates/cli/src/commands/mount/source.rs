@@ -303,6 +303,7 @@ mod tests {
             synchronous: true,
             discard: true,
             search_free_inode_tree: None,
+            is_by_tool: false,
         };
         assert_eq!(how, Use::Write(expected));
         for wrong in ["rw,norecovery", "commit=0", "commit=x", "orphan=perhaps", "finobt=of", "finobt"] {

@@ -59,7 +59,7 @@ impl Open {
         let options = WriteOptions { commit_seconds: 3600, ..WriteOptions::default() };
         let writable =
             Probed::probe(device, OpenOptions { buffer_bytes: 1 << 20, ..OpenOptions::default() })?
-                .recover_onto_device(true)?;
+                .recover_onto_device(&WriteOptions::default())?;
         let Writable { volume, transactions, recovery, found_clean, .. } = writable;
         let volume = Arc::new(Mounted::new(volume));
         volume.set_writer(Writer { found_clean, ..Writer::new(&volume, transactions, options)? });
