@@ -4,6 +4,8 @@
 
 use undercroft_vfs::Error;
 
+use crate::superblock;
+
 bitflags::bitflags! {
     /// Features that a program which does not know them may ignore.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -205,20 +207,14 @@ impl Features {
     pub(crate) const NONE: Self =
         Self { compat: Compat::empty(), incompat: Incompat::empty(), ro_compat: RoCompat::empty() };
 
-    /// The feature that a word of tune2fs's list switches, and whether on: `name`, `+name`, or `^name` for off.
-    #[must_use]
-    pub fn switched_by(word: &str) -> Option<(Self, bool)> {
-        let word = word.trim();
-        let (name, is_on) = match word.strip_prefix('^') {
-            Some(name) => (name, false),
-            None => (word.strip_prefix('+').unwrap_or(word), true),
-        };
-        Some((Self::by_name(name)?, is_on))
-    }
-
-    /// The one feature of this name, as [`names`](Self::names) gives it or as mke2fs has called it before.
+    /// The one feature of this name, as [`names`](Self::names) gives it or as mke2fs has called it before. Case does not
+    /// count.
     #[must_use]
     pub fn by_name(name: &str) -> Option<Self> {
+        let name = &*name.to_ascii_lowercase();
+        if let Some(numbered) = name.strip_prefix("feature_") {
+            return Self::by_number(numbered);
+        }
         let name = match name {
             "extents" => "extent",
             "uninit_groups" | "gdt_csum" => "uninit_bg",
@@ -232,6 +228,21 @@ impl Features {
             return Some(Incompat::from_bits_retain(1 << bit).into());
         }
         bit(&RO_COMPAT_NAMES).map(|bit| RoCompat::from_bits_retain(1 << bit).into())
+    }
+
+    /// By the letter of its word and its bit.
+    fn by_number(numbered: &str) -> Option<Self> {
+        let (letter, digits) = numbered.split_at_checked(1)?;
+        if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+            return None;
+        }
+        let bits = 1_u32.checked_shl(digits.parse().ok()?)?;
+        match letter {
+            "c" => Some(Compat::from_bits_retain(bits).into()),
+            "i" => Some(Incompat::from_bits_retain(bits).into()),
+            "r" => Some(RoCompat::from_bits_retain(bits).into()),
+            _ => None,
+        }
     }
 
     pub(crate) fn contains(&self, other: Self) -> bool {
@@ -264,6 +275,46 @@ impl Features {
         let incompat = incompat_names(self.incompat);
         let ro = names(self.ro_compat.bits(), 'R', |bit| RO_COMPAT_NAMES.get(bit).copied().flatten());
         [compat, incompat, ro].concat()
+    }
+}
+
+/// A change of features: a word of a list as mke2fs and tune2fs take it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FeatureChange {
+    /// `none` or `clear`: all go.
+    Clear,
+    /// `name` or `+name`.
+    On(Features),
+    /// `^name` or `-name`.
+    Off(Features),
+}
+
+impl FeatureChange {
+    /// The changes of a list, whose words stand between commas or blanks.
+    ///
+    /// # Errors
+    /// What is no feature, in a part of a sentence.
+    pub fn list(list: &str) -> Result<Vec<Self>, String> {
+        let is_separator = |letter: char| letter == ',' || letter.is_whitespace();
+        let mut changes = Vec::new();
+        let mut rest = list.trim_start();
+        while !rest.is_empty() {
+            let (word, behind) = rest.split_once(is_separator).unwrap_or((rest, ""));
+            rest = behind.trim_start();
+            if word.is_empty() {
+                return Err("there is a comma without a feature before it".to_owned());
+            }
+            if ["none", "clear"].iter().any(|all| word.eq_ignore_ascii_case(all)) {
+                changes.push(Self::Clear);
+                continue;
+            }
+            let (name, is_on) = superblock::switch(word);
+            let Some(feature) = Features::by_name(name) else {
+                return Err(format!("there is no feature {}", name.escape_debug()));
+            };
+            changes.push(if is_on { Self::On(feature) } else { Self::Off(feature) });
+        }
+        Ok(changes)
     }
 }
 
@@ -385,6 +436,31 @@ mod tests {
         assert!(with_incompat(0x140).check_writable().unwrap_err().to_string().contains("uses mmp, with"));
         assert!(with_ro_compat(0x1_a47b).check_writable().is_ok());
         assert!(with_incompat(0x3_c2d6).check_writable().is_ok());
+    }
+
+    #[test]
+    fn lists_are_read_as_mke2fs_reads_them() {
+        use FeatureChange::{Clear, Off, On};
+        let (extent, journal) = (Incompat::EXTENTS.into(), Compat::HAS_JOURNAL.into());
+        for (list, changes) in [
+            ("", &[][..]),
+            (" ", &[]),
+            ("extents,", &[On(extent)]),
+            ("+extent,-has_journal ^EXTENT", &[On(extent), Off(journal), Off(extent)]),
+            (" none, Has_Journal\tCLEAR", &[Clear, On(journal), Clear]),
+            ("FEATURE_I6 feature_c02", &[On(extent), On(journal)]),
+        ] {
+            assert_eq!(FeatureChange::list(list).unwrap(), changes, "{list:?}");
+        }
+        for wrong in
+            [",", ",extent", "extent,,extent", "extent ,", "^ extent", "^^extent", "+none", "FEATURE_C32"]
+        {
+            assert!(FeatureChange::list(wrong).is_err(), "{wrong:?}");
+        }
+        for wrong in ["FEATURE_C", "FEATURE_C0x1", "FEATURE_X1", "FEATURE_", "FEATURE_\u{e4}1", "FEATURE_C+1"]
+        {
+            assert_eq!(Features::by_name(wrong), None, "{wrong}");
+        }
     }
 
     #[test]

@@ -81,7 +81,7 @@ mod xattr;
 
 pub use backup::BackupSuperblock;
 pub use check::{CheckOptions, CheckReport, check};
-pub use features::{Compat, Features, Incompat, RoCompat};
+pub use features::{Compat, FeatureChange, Features, Incompat, RoCompat};
 pub use fs::Ext4;
 pub use grow::Grown;
 pub use identity::{LABEL_MAX_BYTES, check_label};

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use serde::Serialize;
-use undercroft_ext4::{Features, OpenOptions, Superblock, Tuning};
+use undercroft_ext4::{FeatureChange, Features, OpenOptions, Superblock, Tuning};
 use undercroft_vfs::Error;
 
 use super::{info, label, uuid};
@@ -111,8 +111,13 @@ fn check(spec: &ImageSpec, plan: &TunePlan, shown: &str) -> Result<(), Failure> 
 /// Descriptors have checksums that begin with the UUID when those of all metadata are switched off.
 fn refuse_uuid_without_checksums(plan: &TunePlan) -> Result<(), Failure> {
     let features = plan.tuning.as_ref().map_or("", |tuning| &tuning.features);
-    let off = Features::by_name("metadata_csum").map(|checksums| (checksums, false));
-    if plan.uuid.is_some() && features.split(',').any(|word| Features::switched_by(word) == off) {
+    let checksums = Features::by_name("metadata_csum");
+    let is_off = |change: &FeatureChange| match change {
+        FeatureChange::Clear => true,
+        FeatureChange::Off(feature) => Some(*feature) == checksums,
+        FeatureChange::On(_) => false,
+    };
+    if plan.uuid.is_some() && FeatureChange::list(features).is_ok_and(|all| all.iter().any(is_off)) {
         return Err(Failure::new(Kind::Usage, "the UUID cannot change after metadata_csum is switched off")
             .advise("change it first, with a `tune -U` of its own"));
     }

@@ -2,12 +2,13 @@
 
 use std::os::unix::ffi::OsStringExt;
 
-use undercroft_ext4::{Features, HashAlgorithm, MountDefault, OnError, Reserved, Tuning};
+use undercroft_ext4::{FeatureChange, HashAlgorithm, MountDefault, OnError, Reserved, Tuning};
 
 use super::UuidChange;
 use crate::args::TuneArgs;
 use crate::exit::Kind;
 use crate::failure::Failure;
+use crate::text::names::safe;
 
 /// What is done to a filesystem.
 #[derive(Debug)]
@@ -29,11 +30,11 @@ impl TunePlan {
             (None, Some(blocks)) => Some(Reserved::Blocks(blocks)),
             (None, None) => None,
         };
-        for feature in &args.features {
-            refuse_unknown(feature)?;
-        }
+        let features = args.features.join(",");
+        FeatureChange::list(&features)
+            .map_err(|what| usage(format!("-O {}: {what}", safe(features.as_bytes()))))?;
         let mut tuning = Tuning {
-            features: args.features.join(","),
+            features,
             journal_bytes: args.journal.as_deref().map(journal_bytes).transpose()?,
             reserved,
             reserved_user: args.reserved_user,
@@ -65,14 +66,6 @@ impl TunePlan {
 
 fn usage(what: String) -> Failure {
     Failure::new(Kind::Usage, what)
-}
-
-fn refuse_unknown(word: &str) -> Result<(), Failure> {
-    let name = word.trim().trim_start_matches(['^', '+']);
-    match name.is_empty() || Features::switched_by(word).is_some() {
-        true => Ok(()),
-        false => Err(usage(format!("-O {word}: there is no feature {name}"))),
-    }
 }
 
 fn journal_bytes(word: &str) -> Result<u64, Failure> {
@@ -111,11 +104,7 @@ fn interval_s(word: &str) -> Result<u32, Failure> {
 }
 
 fn mount_default(word: &str) -> Result<(MountDefault, bool), Failure> {
-    let (name, is_set) = match word.strip_prefix('^') {
-        Some(name) => (name, false),
-        None => (word, true),
-    };
-    MountDefault::by_name(name).map(|option| (option, is_set)).ok_or_else(|| {
+    MountDefault::switched_by(word).ok_or_else(|| {
         let names: Vec<_> = MountDefault::names().collect();
         usage(format!("-o {word}: take {}", names.join(", ")))
     })

@@ -26,6 +26,7 @@ pub use geometry::Geometry;
 pub(crate) use mark::{ErrorRecord, Recorded, keep_mount_record, mark_clean, mark_failed, mark_in_use};
 use raw::REVISION_ORIGINAL;
 pub(crate) use raw::{MAGIC, RawSuperblock, SUPERBLOCK_OFFSET};
+pub(crate) use settings::switch;
 pub use settings::{HashAlgorithm, MountDefault, OnError};
 pub use state::State;
 

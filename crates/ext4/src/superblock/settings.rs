@@ -60,7 +60,7 @@ impl HashAlgorithm {
     /// By the word of Linux's tools.
     #[must_use]
     pub fn by_name(name: &str) -> Option<Self> {
-        match name {
+        match &*name.to_ascii_lowercase() {
             "legacy" => Some(Self::Legacy),
             "half_md4" => Some(Self::HalfMd4),
             "tea" => Some(Self::Tea),
@@ -99,7 +99,16 @@ impl MountDefault {
     /// By the name that tune2fs gives it.
     #[must_use]
     pub fn by_name(name: &str) -> Option<Self> {
-        MOUNT_DEFAULTS.iter().find(|(known, ..)| *known == name).map(|&(_, bits, mask)| Self { bits, mask })
+        let mut all = MOUNT_DEFAULTS.iter();
+        let found = all.find(|(known, ..)| known.eq_ignore_ascii_case(name));
+        found.map(|&(_, bits, mask)| Self { bits, mask })
+    }
+
+    /// The option that a word of tune2fs's list switches, and whether on: `name` or `+name`, `^name` or `-name` for off.
+    #[must_use]
+    pub fn switched_by(word: &str) -> Option<(Self, bool)> {
+        let (name, is_on) = switch(word);
+        Some((Self::by_name(name)?, is_on))
     }
 
     /// The names of all.
@@ -107,14 +116,35 @@ impl MountDefault {
         MOUNT_DEFAULTS.iter().map(|(name, ..)| *name)
     }
 
-    /// The superblock's bits, with this option on or off. Another mode of the journal stays where one is switched off.
+    /// The superblock's bits, with this option on or off. Any mode of the journal goes where one is switched off.
     pub(crate) fn switch(self, now: u32, on: bool) -> u32 {
         let Self { bits, mask } = self;
-        let value = match on {
-            true => bits,
-            false if now & mask == bits => 0,
-            false => now & mask,
-        };
-        now & !mask | value
+        now & !mask | if on { bits } else { 0 }
+    }
+}
+
+/// A word of a list as mke2fs and tune2fs take it: the name, and whether it is switched on.
+pub(crate) fn switch(word: &str) -> (&str, bool) {
+    match word.strip_prefix(['^', '-']) {
+        Some(name) => (name, false),
+        None => (word.strip_prefix('+').unwrap_or(word), true),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mode_of_the_journal_that_is_switched_off_leaves_none() {
+        for mode in ["journal_data", "journal_data_ordered", "journal_data_writeback"] {
+            for (word, on) in [("^journal_data", false), ("-Journal_Data_Writeback", false)] {
+                let (option, is_on) = MountDefault::switched_by(word).unwrap();
+                assert_eq!(is_on, on);
+                let now = MountDefault::by_name(mode).unwrap().switch(0xC, true);
+                assert_eq!(option.switch(now, is_on), 0xC, "{mode} {word}");
+            }
+        }
+        assert_eq!(MountDefault::switched_by("^^acl"), None);
     }
 }

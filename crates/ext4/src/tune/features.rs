@@ -5,7 +5,7 @@ use undercroft_vfs::{Error, Result};
 use super::fields::HashSeed;
 use super::{Tuning, refuse};
 use crate::checksum::crc32c;
-use crate::features::{Compat, Features, Incompat, RoCompat};
+use crate::features::{Compat, FeatureChange, Features, Incompat, RoCompat};
 use crate::superblock::{RawSuperblock, State, Superblock};
 
 /// The system that a filesystem was made for, by its number in the superblock.
@@ -35,32 +35,43 @@ const OFF: Features = Features {
     ro_compat: RoCompat::METADATA_CSUM,
 };
 
+/// What says how the filesystem was left.
+const STATES: Features =
+    Features { compat: Compat::empty(), incompat: Incompat::RECOVER, ro_compat: RoCompat::ORPHAN_PRESENT };
+
 impl Switches {
     /// The features of a list that are not as it says.
     ///
     /// # Errors
     /// [`Unsupported`](undercroft_vfs::Error::Unsupported) naming what is unknown, or cannot be switched here.
     pub(super) fn decide(superblock: &Superblock, list: &str) -> Result<Self> {
-        let mut switches = Self { on: Features::NONE, off: Features::NONE };
+        let found = *superblock.features();
+        let mut wanted = found;
         let mut without_uninit = false;
-        for word in list.split(',').map(str::trim).filter(|word| !word.is_empty()) {
-            let name = word.trim_start_matches(['^', '+']);
-            let Some((feature, is_on)) = Features::switched_by(word) else {
-                return refuse(format!("there is no feature {name}"));
-            };
-            without_uninit |= feature == RoCompat::GDT_CSUM.into() && !is_on;
-            if superblock.features().contains(feature) == is_on {
-                continue;
+        for change in FeatureChange::list(list).or_else(refuse)? {
+            match change {
+                FeatureChange::Clear => {
+                    without_uninit = true;
+                    wanted = found.without(found.without(STATES));
+                }
+                FeatureChange::On(feature) => {
+                    without_uninit &= feature != RoCompat::GDT_CSUM.into();
+                    wanted = wanted.with(feature);
+                }
+                FeatureChange::Off(feature) => {
+                    without_uninit |= feature == RoCompat::GDT_CSUM.into();
+                    wanted = wanted.without(feature);
+                }
             }
-            let (possible, verb) = if is_on { (ON, "on") } else { (OFF, "off") };
-            if !possible.contains(feature) {
+        }
+        let switches = Self { on: wanted.without(found), off: found.without(wanted) };
+        for (switched, possible, verb) in [(switches.on, ON, "on"), (switches.off, OFF, "off")] {
+            if let Some(name) = switched.without(possible).names().first() {
                 return refuse(format!(
                     "the feature {name} is not switched {verb} here: {}",
                     what_does_it(name)
                 ));
             }
-            let switched = if is_on { &mut switches.on } else { &mut switches.off };
-            *switched = switched.with(feature);
         }
         if without_uninit && switches.checksums() == Some(false) {
             return refuse(
