@@ -86,7 +86,9 @@ pub use fs::Ext4;
 pub use grow::Grown;
 pub use identity::{LABEL_MAX_BYTES, check_label};
 pub use jbd2::RecoveryReport;
-pub use mkfs::{ConfError, Family, Mke2fsConf, MkfsOptions, NewFilesystem, mkfs, plan_mkfs};
+pub use mkfs::{
+    Amount, ConfError, Family, Mke2fsConf, MkfsOptions, NewFilesystem, c_number, mkfs, plan_mkfs,
+};
 pub use mmp::MmpWait;
 pub use open::OpenOptions;
 pub use options::{OrphanForm, WriteOptions};

@@ -2,8 +2,10 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStringExt;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use undercroft_block::ImageFormat;
+use undercroft_diskfs::mkfs::random_uuid;
 use undercroft_ext4::{Family, MkfsOptions};
 use undercroft_xfs as xfs;
 use uuid::Uuid;
@@ -14,6 +16,7 @@ use super::mkfs_from::{self, FillPlan};
 use crate::args::{MkfsArgs, MkfsFamily, MkfsOther, MkfsXfsArgs, NewImageFormat};
 use crate::exit::Kind;
 use crate::failure::Failure;
+use crate::text::names::safe;
 
 /// A filesystem to be made.
 #[derive(Clone, Debug)]
@@ -87,7 +90,7 @@ impl MkfsPlan {
             on_error,
             last_mounted: typed.last_mounted.map(OsString::into_vec).unwrap_or_default(),
             discard: typed.of_mke2fs.keep.then_some(false),
-            features: typed.features.join(","),
+            features: features_of(&typed.features),
             size_bytes,
             block_bytes: typed.block_bytes,
             cluster_bytes: typed.cluster_bytes,
@@ -102,25 +105,18 @@ impl MkfsPlan {
             time: mkfs_from::source_date_epoch()?,
             ..usual
         };
+        check_block_bytes(options.block_bytes)?;
         if typed.with_journal {
-            // What is asked for by name says more.
-            let asked = [&["has_journal".to_owned()], &typed.features[..]].concat();
-            options.features = asked.join(",");
+            mke2fs::add_feature(&mut options, "has_journal");
         }
         for option in &typed.journal {
-            match option.split_once('=') {
-                Some(("size", megabytes)) => {
-                    options.journal_bytes = Some(number::<u32>(option, megabytes)?.into());
-                }
-                _ => return Err(unknown("-J", option)),
-            }
+            mke2fs::journal(&mut options, option)?;
         }
-        options.journal_bytes = options.journal_bytes.map(|megabytes| megabytes << 20);
         for option in &typed.extended {
             mke2fs::extended(&mut options, option)?;
         }
         if let Some(fill) = &mut fill
-            && typed.extended.iter().any(|option| option.starts_with("root_owner="))
+            && typed.extended.iter().any(|option| option.split('=').next() == Some("root_owner"))
         {
             fill.set_root_owner(options.root_owner);
         }
@@ -193,6 +189,23 @@ impl MkfsPlan {
     }
 }
 
+/// Features as they were typed. A list without a name leaves default features out, as mke2fs has it.
+fn features_of(typed: &[String]) -> String {
+    let list = typed.join(",");
+    if list.is_empty() && !typed.is_empty() { " ".to_owned() } else { list }
+}
+
+/// Refuses what is no block size before anything is counted with it.
+fn check_block_bytes(typed: Option<u32>) -> Result<(), Failure> {
+    match typed {
+        Some(bytes) if !bytes.is_power_of_two() || !(1 << 10..=1 << 16).contains(&bytes) => {
+            Err(Failure::new(Kind::Usage, format!("blocks of {bytes} bytes are not made"))
+                .advise("take a power of two from 1024 to 65536"))
+        }
+        _ => Ok(()),
+    }
+}
+
 fn image_of(typed: &OsStr, write_while_in_use: bool) -> Result<ImageSpec, Failure> {
     let image = ImageSpec { write_while_in_use, ..ImageSpec::parse(typed)? };
     if typed == "tmpfs:" && !image.path.exists() {
@@ -238,21 +251,32 @@ pub(super) fn format_of_new(typed: NewImageFormat) -> ImageFormat {
 }
 
 pub(super) fn unknown(flag: &str, option: &str) -> Failure {
-    Failure::new(Kind::Usage, format!("{flag} {option}: there is no such option"))
+    Failure::new(Kind::Usage, format!("{flag} {}: there is no such option", safe(option.as_bytes())))
         .advise("`undercroft mkfs --help` lists them")
-}
-
-pub(super) fn number<T: std::str::FromStr>(option: &str, value: &str) -> Result<T, Failure> {
-    value.parse().map_err(|_| Failure::new(Kind::Usage, format!("{option}: {value:?} is no fitting number")))
 }
 
 /// The filesystem's own, with mke2fs's words for two kinds; `None` is a random one.
 fn own_uuid(typed: &str) -> Result<Option<Uuid>, Failure> {
-    match typed {
+    match &*typed.to_ascii_lowercase() {
         "random" => Ok(None),
-        "clear" => Ok(Some(Uuid::nil())),
+        "clear" | "null" => Ok(Some(Uuid::nil())),
+        "time" => uuid_of_now().map(Some),
         _ => uuid(typed).map(Some),
     }
+}
+
+/// A UUID of version 1: the time, in units of 100 ns since 1582-10-15, and chance in place of the machine's address.
+fn uuid_of_now() -> Result<Uuid, Failure> {
+    const BEFORE_1970: u128 = 0x01b2_1dd2_1381_4000;
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let ticks = since.as_nanos() / 100 + BEFORE_1970;
+    let mut bytes = random_uuid().map_err(|error| Failure::of(Kind::of_mkfs(&error), &error))?.into_bytes();
+    bytes[..4].copy_from_slice(&(ticks as u32).to_be_bytes());
+    bytes[4..6].copy_from_slice(&((ticks >> 32) as u16).to_be_bytes());
+    bytes[6..8].copy_from_slice(&((ticks >> 48) as u16 & 0x0fff | 0x1000).to_be_bytes());
+    // An address of this kind is no machine's.
+    bytes[10] |= 1;
+    Ok(Uuid::from_bytes(bytes))
 }
 
 pub(super) fn uuid(typed: &str) -> Result<Uuid, Failure> {

@@ -199,8 +199,8 @@ fn a_mke2fs_conf_is_read() {
     assert_eq!(inode_bytes(text, &["-I", "128"]).json()["inode_bytes"], 128);
     assert_eq!(inode_bytes(text, &["--no-conf"]).json()["inode_bytes"], 256);
     assert_eq!(inode_bytes("[fs_types\n", &["--no-conf"]).json()["inode_bytes"], 256);
-    let message = inode_bytes("[fs_types]\next4 = {\n", &[]).failed(2);
-    let wrong = format!("{}, line 2: the }} of ext4 is missing", conf.display());
+    let message = inode_bytes("[fs_types]\n}\n", &[]).failed(2);
+    let wrong = format!("{}, line 2: there is no {{ for this }}", conf.display());
     assert_eq!(message, format!("{wrong}; correct it, or leave it out with `--no-conf`"));
     assert!(inode_bytes(text, &["-T", "new"]).failed(2).contains("does not define the usage \"new\""));
     assert!(inode_bytes("", &[]).failed(2).contains("does not define ext4"));
@@ -232,7 +232,15 @@ fn other_options_of_mke2fs_are_taken_or_refused_with_a_reason() {
         (&["-E", "packed_meta_blocks=1"], "is not taken"),
         (&["-E", "quotatype=usrquota"], "tune2fs -O quota"),
         (&["-E", "nonesuch"], "there is no such option"),
-        (&["-E", "orphan_file_size=1M"], "takes -b as well"),
+        (&["-b", "0", "-E", "orphan_file_size=1M"], "take a power of two from 1024"),
+        (&["-r", "2"], "no such revision"),
+        (&["-E", "stride"], "it takes a value"),
+        (&["-E", "root_owner=5"], "take UID:GID"),
+        (&["-E", "resize=0"], "more than the filesystem's"),
+        (&["-J", "device=/dev/null"], "journals on other devices are not made"),
+        (&["-J", "fast_commit_size=1024"], "add it with -O fast_commit"),
+        (&["-J", "\u{1b}=1"], "-J \\x1b=1: there is no such option"),
+        (&["-G", "8", "-O", "^flex_bg"], "add it with -O flex_bg"),
         (&["-e", "ignore"], "take continue, remount-ro or panic"),
         (&["-E", "mmp_update_interval=5"], "add it with -O mmp"),
         (&["-E", "encoding=latin1"], "take utf8"),
@@ -250,4 +258,79 @@ fn other_options_of_mke2fs_are_taken_or_refused_with_a_reason() {
     for line in ["Last mounted on:          /srv", "Errors behavior:          Panic", "test_filesystem"] {
         assert!(dump.contains(line), "{line} in {dump}");
     }
+    let owner = owner_of_new_files(dir.path());
+    for (options, lines) in [
+        (&["-r", "1", "-o", "LINUX", "-T", "news,", "-E", ""][..], &["Inode count:              16384"][..]),
+        (
+            &["-E", "resize=1G,stride=0x10,orphan_file_size=256k,mmp_update_interval=0,"],
+            &["RAID stride:              16"],
+        ),
+        (&["-O", "mmp", "-E", "mmp_update_interval=0,root_owner"], &["MMP update interval:      5"]),
+        (&["-U", "null"], &["Filesystem UUID:          <none>"]),
+        (&["-J", "size=4", "-O", "-has_journal +Large_Dir"], &["has_journal", "large_dir"]),
+        (&["-j", "-O", "none"], &["Filesystem features:      has_journal\n"]),
+    ] {
+        make(&[options, &["-F"]].concat()).succeeded();
+        tool(&format!("e2fsck -fn {path}"), dir.path());
+        let dump = tool(&format!("dumpe2fs -h {path}"), dir.path());
+        for line in lines {
+            assert!(dump.contains(line), "{options:?}: {line} in {dump}");
+        }
+        if options.iter().any(|option| option.ends_with("root_owner")) {
+            let stat = undercroft(["stat", "--json", path, "/"]).json();
+            assert_eq!((stat["uid"].as_u64(), stat["gid"].as_u64()), (Some(owner.0), Some(owner.1)));
+        }
+    }
+    make(&["-F", "-U", "time"]).succeeded();
+    let uuid = undercroft(["info", "--json", path]).json()["uuid"].as_str().unwrap().to_owned();
+    assert_eq!(uuid.as_bytes()[14], b'1', "{uuid} is of the version that has the time");
+}
+
+/// User and group that own what this process makes.
+fn owner_of_new_files(dir: &std::path::Path) -> (u64, u64) {
+    let file = dir.join("owner");
+    fs::write(&file, "").unwrap();
+    let found = fs::metadata(&file).unwrap();
+    (found.uid().into(), found.gid().into())
+}
+
+/// What cannot be a configuration is neither waited for nor read to its end, and its names do not reach the terminal.
+#[test]
+fn what_is_no_mke2fs_conf_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let (image, conf) = (dir.path().join("image"), dir.path().join("mke2fs.conf"));
+    let make = |conf: &std::path::Path, kind: &str, options: &[&str]| {
+        let _ = fs::remove_file(&image);
+        let args = [&["mkfs", kind, image.to_str().unwrap(), "--size", "64M", "--json"], options].concat();
+        let mut command = Command::new(PROGRAM);
+        run(command.args(args).env("MKE2FS_CONFIG", conf))
+    };
+    let message = make("/dev/zero".as_ref(), "ext4", &[]).failed(2);
+    assert!(message.contains("no regular file"), "{message}");
+    tool("mkfifo fifo", dir.path());
+    let message = make(&dir.path().join("fifo"), "ext4", &[]).failed(2);
+    assert!(message.contains("no regular file"), "{message}");
+    fs::write(&conf, vec![b'\n'; (1 << 20) + 1]).unwrap();
+    assert!(make(&conf, "ext4", &[]).failed(2).contains("too many"));
+
+    let many: String = (0..50_000).map(|n| format!("t{n} = {{\n}}\n")).collect();
+    let text = format!("[fs_types]\next4 = {{\n}}\n\u{1b}]0x\u{7} = {{\n}}\n{many}");
+    fs::write(&conf, text).unwrap();
+    let message = make(&conf, "ext4", &["-T", "foo"]).failed(2);
+    assert!(message.len() < 1000 && !message.contains(['\u{1b}', '\u{7}']), "{message}");
+    assert!(message.contains("and 49982 more"), "{message}");
+
+    let text = "[fs_types] # \u{fffd}\next4 =\n{\nfeatures = extent # all\ninode_size = 0x200\n";
+    fs::write(&conf, [b"# \xff\n", text.as_bytes()].concat()).unwrap();
+    assert_eq!(make(&conf, "ext4", &[]).json()["inode_bytes"], 512);
+
+    // A directory stands for its files, but for those that have an extension.
+    let files = dir.path().join("conf.d");
+    fs::create_dir(&files).unwrap();
+    assert_eq!(make(&files, "ext4", &[]).json()["inode_bytes"], 256);
+    fs::write(files.join("b"), text).unwrap();
+    fs::write(files.join("a.conf"), "[fs_types\n").unwrap();
+    assert_eq!(make(&files, "ext4", &[]).json()["inode_bytes"], 512);
+    fs::write(files.join("a-1"), text.replace("0x200", "1024")).unwrap();
+    assert_eq!(make(&files, "ext4", &[]).json()["inode_bytes"], 1024);
 }

@@ -4,7 +4,7 @@
 //! refused.
 
 use super::conf::Usual;
-use crate::features::{Compat, Features, Incompat, RoCompat};
+use crate::features::{Compat, FeatureChange, Features, Incompat, RoCompat};
 use undercroft_diskfs::mkfs::{MkfsError, refuse};
 
 /// Features that can be made.
@@ -50,8 +50,8 @@ pub(super) struct Chosen {
 }
 
 impl Chosen {
-    /// The usual features, changed by a list as `mke2fs -O` takes it.
-    pub(super) fn new(usual: &Usual, list: &str) -> Result<Self, MkfsError> {
+    /// The usual features, changed by a list as `mke2fs -O` takes it, and then by what other options imply.
+    pub(super) fn new(usual: &Usual, list: &str, implied: &str) -> Result<Self, MkfsError> {
         let mut chosen = Self { features: Features::NONE, asked: Features::NONE };
         for changes in &usual.features {
             chosen.change(changes)?;
@@ -61,6 +61,7 @@ impl Chosen {
         }
         chosen.asked = Features::NONE;
         chosen.change(list)?;
+        chosen.change(implied)?;
         let beyond = chosen.features.without(MAKEABLE);
         if beyond != Features::NONE {
             let names = beyond.names().join(", ");
@@ -74,21 +75,19 @@ impl Chosen {
     }
 
     fn change(&mut self, list: &str) -> Result<(), MkfsError> {
-        for word in list.split(',').map(str::trim).filter(|word| !word.is_empty()) {
-            if word == "none" {
-                *self = Self { features: Features::NONE, asked: Features::NONE };
-                continue;
-            }
-            let (name, wanted) = word.strip_prefix('^').map_or((word, true), |name| (name, false));
-            let Some(feature) = Features::by_name(name) else {
-                return refuse(format!("there is no feature {name:?}; `mke2fs -O` in mke2fs(8) lists them"));
-            };
-            if wanted {
-                self.features = self.features.with(feature);
-                self.asked = self.asked.with(feature);
-            } else {
-                self.drop(feature);
-                self.asked = self.asked.without(feature);
+        let changes = FeatureChange::list(list)
+            .or_else(|what| refuse(format!("{what}; `mke2fs -O` in mke2fs(8) lists them")))?;
+        for change in changes {
+            match change {
+                FeatureChange::Clear => *self = Self { features: Features::NONE, asked: Features::NONE },
+                FeatureChange::On(feature) => {
+                    self.features = self.features.with(feature);
+                    self.asked = self.asked.with(feature);
+                }
+                FeatureChange::Off(feature) => {
+                    self.drop(feature);
+                    self.asked = self.asked.without(feature);
+                }
             }
         }
         Ok(())
@@ -159,6 +158,20 @@ impl Chosen {
         Ok(())
     }
 
+    /// Room for growth is asked for.
+    pub(super) fn add_resize_inode(&mut self) -> Result<(), MkfsError> {
+        if !self.ro_compat(RoCompat::SPARSE_SUPER) && !self.compat(Compat::SPARSE_SUPER2) {
+            return refuse(
+                "room for growth takes the feature sparse_super or sparse_super2; add one with -O",
+            );
+        }
+        if self.incompat(Incompat::META_BG) {
+            return refuse("room for growth means nothing with the feature meta_bg, which grows without it");
+        }
+        self.add(Compat::RESIZE_INODE.into());
+        Ok(())
+    }
+
     pub(super) fn give_up_without_journal(&mut self, reason: &str) -> Result<(), MkfsError> {
         self.give_up_if_set(Compat::HAS_JOURNAL.into(), reason)?;
         self.give_up_if_set(Compat::ORPHAN_FILE.into(), reason)?;
@@ -181,11 +194,11 @@ mod tests {
     }
 
     fn names(list: &str) -> Vec<String> {
-        Chosen::new(&usual(), list).unwrap().features.names()
+        Chosen::new(&usual(), list, "").unwrap().features.names()
     }
 
     fn refusal(list: &str) -> String {
-        Chosen::new(&usual(), list).unwrap_err().to_string()
+        Chosen::new(&usual(), list, "").unwrap_err().to_string()
     }
 
     #[test]
@@ -201,6 +214,17 @@ mod tests {
     }
 
     #[test]
+    fn what_other_options_imply_leaves_default_features() {
+        let usual = Usual { default_features: Some("large_dir".into()), ..usual() };
+        let has = |list: &str, implied: &str, name: &str| {
+            Chosen::new(&usual, list, implied).unwrap().features.names().contains(&name.to_owned())
+        };
+        assert!(has("", "casefold", "large_dir") && has("", "casefold", "casefold"));
+        assert!(!has("dir_nlink", "casefold", "large_dir") && !has(" ", "", "large_dir"));
+        assert!(has("none", "has_journal", "has_journal"));
+    }
+
+    #[test]
     fn the_older_checksum_yields_to_the_newer() {
         assert!(!names("uninit_bg").contains(&"uninit_bg".to_owned()));
         assert!(names("^metadata_csum,uninit_bg").contains(&"uninit_bg".to_owned()));
@@ -210,7 +234,7 @@ mod tests {
     fn what_cannot_be_made_is_refused_by_name() {
         assert!(refusal("journal_dev").contains("feature journal_dev cannot be made"));
         assert!(refusal("quota").contains("feature quota cannot be made"));
-        assert!(refusal("nonesuch").contains("\"nonesuch\""));
+        assert!(refusal("nonesuch").contains("no feature nonesuch"));
         assert_eq!(names("none,extent"), ["extent"]);
     }
 }

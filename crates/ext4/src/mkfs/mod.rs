@@ -2,7 +2,7 @@
 //!
 //! | module | what it decides |
 //! | --- | --- |
-//! | `options`, `features` | what was asked for, and whether it can be made |
+//! | `options`, `number`, `features` | what was asked for, and whether it can be made |
 //! | `conf` | what was not asked for: mke2fs.conf(5) |
 //! | `shape` | sizes and counts |
 //! | `tables`, `space` | where each group's bitmaps and inode tables lie, and what is left |
@@ -22,6 +22,7 @@ mod features;
 mod files;
 mod groups;
 mod inode;
+mod number;
 mod options;
 mod shape;
 mod space;
@@ -42,7 +43,8 @@ use files::Files;
 use groups::{InodeUse, Totals};
 pub(crate) use groups::{describe_unused, encode};
 use inode::NewInode;
-pub use options::{Family, MkfsOptions};
+pub use number::c_number;
+pub use options::{Amount, Family, MkfsOptions};
 use shape::Shape;
 pub(crate) use shape::{orphan_file_blocks, usual_journal_blocks};
 pub(crate) use space::Space;

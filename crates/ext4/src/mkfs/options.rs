@@ -31,6 +31,24 @@ impl Family {
     }
 }
 
+/// How much, in either unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Amount {
+    /// Blocks of the filesystem.
+    Blocks(u64),
+    /// Bytes; what is less than a block does not count.
+    Bytes(u64),
+}
+
+impl Amount {
+    pub(super) fn in_blocks(self, block_bytes: u32) -> u64 {
+        match self {
+            Self::Blocks(blocks) => blocks,
+            Self::Bytes(bytes) => bytes / u64::from(block_bytes),
+        }
+    }
+}
+
 /// How to make a filesystem. What is `None` is as `conf` has it for the filesystem's family, usage and size.
 #[derive(Clone, Debug)]
 pub struct MkfsOptions {
@@ -41,8 +59,11 @@ pub struct MkfsOptions {
     /// What is decided where nothing is asked for; as mke2fs has it without a file by default.
     pub conf: Arc<Mke2fsConf>,
     /// Features to add, or to leave out with a `^` before the name, separated by commas, as `mke2fs -O` takes
-    /// them; `none` leaves out all that came before it.
+    /// them; `none` leaves out all that came before it. `conf` has default features for an empty list; for a blank it has
+    /// none.
     pub features: String,
+    /// Features that other options imply, in the same form; they come after `features`.
+    pub implied_features: String,
     /// Size of the filesystem; the whole device by default.
     pub size_bytes: Option<u64>,
     /// Block size; 1 KiB below 512 MiB and 4 KiB from there on, as `conf` is built in.
@@ -61,9 +82,9 @@ pub struct MkfsOptions {
     pub groups_per_flex: Option<u32>,
     /// Part of the blocks that is kept for the superuser, in percent: 0 to 50, 5 as `conf` is built in.
     pub reserved_percent: Option<f64>,
-    /// Room among the group descriptors for growth to so many blocks, with `resize_inode`; a thousand times the size,
-    /// or what one block of block numbers leads to, by default.
-    pub grows_to_blocks: Option<u64>,
+    /// Room among the group descriptors for growth to this size, which `resize_inode` comes with; a thousand times the
+    /// size, or what one block of block numbers leads to, by default.
+    pub grows_to: Option<Amount>,
     /// What the kernel does when it finds damage.
     pub on_error: Option<OnError>,
     /// Where it was mounted last, as the superblock has it; at most 64 bytes.
@@ -76,9 +97,11 @@ pub struct MkfsOptions {
     pub hash_seed: Option<Uuid>,
     /// Size of the journal; by the filesystem's size by default.
     pub journal_bytes: Option<u64>,
-    /// Size of the orphan file in blocks, with `orphan_file`; by the filesystem's size by default.
-    pub orphan_file_blocks: Option<u32>,
-    /// Seconds between two marks that the filesystem is in use, with `mmp`; 5 by default.
+    /// Size of the journal's area of fast commits, with `fast_commit`; by the filesystem's size by default.
+    pub fast_commit_bytes: Option<u64>,
+    /// Size of the orphan file, with `orphan_file`; by the filesystem's size by default.
+    pub orphan_file: Option<Amount>,
+    /// Seconds between two marks that the filesystem is in use, with `mmp`; 5 by default, and for 0.
     pub mmp_interval_s: Option<u16>,
     /// Whether names that are not UTF-8 are refused, with `casefold`.
     pub strict_encoding: bool,
@@ -112,6 +135,7 @@ impl MkfsOptions {
             usage: Vec::new(),
             conf: Arc::new(Mke2fsConf::built_in()),
             features: String::new(),
+            implied_features: String::new(),
             size_bytes: None,
             block_bytes: None,
             cluster_bytes: None,
@@ -121,14 +145,15 @@ impl MkfsOptions {
             per_group: None,
             groups_per_flex: None,
             reserved_percent: None,
-            grows_to_blocks: None,
+            grows_to: None,
             on_error: None,
             last_mounted: Vec::new(),
             label: Vec::new(),
             uuid: None,
             hash_seed: None,
             journal_bytes: None,
-            orphan_file_blocks: None,
+            fast_commit_bytes: None,
+            orphan_file: None,
             mmp_interval_s: None,
             strict_encoding: false,
             for_tests: false,

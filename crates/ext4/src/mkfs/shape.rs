@@ -19,6 +19,8 @@ use undercroft_diskfs::mkfs::{MkfsError, random_uuid, refuse};
 const INODES_MIN: u64 = 16;
 /// A last group with fewer blocks to spare is left out of the filesystem.
 const LAST_GROUP_MIN_BLOCKS: u64 = 50;
+/// Groups of fewer blocks are not made smaller for more inodes.
+const SMALLER_GROUP_MIN_BLOCKS: u32 = 256;
 /// The kernel takes no larger orphan file.
 const ORPHAN_FILE_MAX_BYTES: u32 = 8 << 20;
 /// The longest time between two marks that the filesystem is in use.
@@ -59,11 +61,24 @@ impl Shape {
             return refuse(format!("a filesystem of {size} bytes does not fit on {name}, which has {room}"));
         }
         let usual = usual(options, size)?;
-        let mut chosen = Chosen::new(&usual, &options.features)?;
+        let mut chosen = Chosen::new(&usual, &options.features, &options.implied_features)?;
+        if chosen.compat(Compat::SPARSE_SUPER2) && usual.copies < 2 {
+            return refuse(format!(
+                "num_backup_sb = {}, which the configuration asks for, cannot be made: with sparse_super2 there are two \
+                 copies of the superblock",
+                usual.copies
+            ));
+        }
         let units = Units::decide(options, &usual, device, &chosen)?;
         let block_bytes = u64::from(units.block_bytes);
         let blocks = size / block_bytes;
         if blocks > u64::from(u32::MAX) && usual.grows_to_64bit {
+            if !chosen.incompat(Incompat::EXTENTS) {
+                return refuse(format!(
+                    "{blocks} blocks of {block_bytes} bytes take the feature 64bit, which takes extent; add it with -O \
+                     extent, or take larger blocks"
+                ));
+            }
             chosen.add(Incompat::SIXTY_FOUR_BIT.into());
         }
         if blocks > u64::from(u32::MAX) && !chosen.incompat(Incompat::SIXTY_FOUR_BIT) {
@@ -163,6 +178,9 @@ impl Units {
 #[derive(Clone, Copy, Debug)]
 struct Groups {
     blocks: u64,
+    /// The blocks of which a part is kept for the superuser. As in mke2fs, those without the last group of larger groups
+    /// that had no room for the inodes.
+    reserve_of: u64,
     first_data_block: u32,
     clusters_per_group: u32,
     blocks_per_group: u32,
@@ -180,14 +198,22 @@ impl Groups {
         size: u64,
         mut blocks: u64,
     ) -> Result<Self, MkfsError> {
-        let clusters_per_group = clusters_per_group(options, units)?;
-        let Some(blocks_per_group) = clusters_per_group.checked_mul(units.blocks_per_cluster()) else {
+        let mut clusters_per_group = clusters_per_group(options, units)?;
+        let Some(mut blocks_per_group) = clusters_per_group.checked_mul(units.blocks_per_cluster()) else {
             return refuse(format!(
                 "{clusters_per_group} clusters in a group make too many blocks; take fewer"
             ));
         };
         let first_data_block = u32::from(units.cluster_bytes == 1024);
+        let all_blocks = blocks;
+        let mut reserve_of = blocks;
         let wanted_inodes = wanted_inodes(options, usual, units, size)?;
+        let grows_to = options.grows_to.map(|amount| amount.in_blocks(units.block_bytes));
+        if let Some(wanted) = grows_to.filter(|&wanted| wanted <= blocks) {
+            return refuse(format!(
+                "room for growth to {wanted} blocks: take more than the {blocks} that are made"
+            ));
+        }
         let too_small = || refuse(format!("{size} bytes are too small for this filesystem; give it more"));
         loop {
             let Some(in_groups) = blocks.checked_sub(u64::from(first_data_block)).filter(|&n| n > 0) else {
@@ -196,6 +222,19 @@ impl Groups {
             let Ok(groups) = u32::try_from(in_groups.div_ceil(u64::from(blocks_per_group))) else {
                 return refuse("that makes more block groups than can be counted; take larger blocks");
             };
+            // Smaller groups have room for more inodes, and for another part of the last one.
+            if wanted_inodes.div_ceil(groups.into()) > u64::from(units.block_bytes) * 8 {
+                if chosen.ro_compat(RoCompat::BIGALLOC) || blocks_per_group < SMALLER_GROUP_MIN_BLOCKS {
+                    return refuse(format!(
+                        "{wanted_inodes} inodes are too many for {groups} groups; take fewer (-N), or more bytes \
+                         for each (-i)"
+                    ));
+                }
+                blocks_per_group -= 8;
+                clusters_per_group = blocks_per_group;
+                blocks = all_blocks;
+                continue;
+            }
             let inodes_per_group = inodes_per_group(options, units, wanted_inodes, groups)?;
             let descriptor_bytes = if chosen.incompat(Incompat::SIXTY_FOUR_BIT) { 64 } else { 32 };
             let per_block = units.block_bytes / descriptor_bytes;
@@ -204,19 +243,16 @@ impl Groups {
                 let reason = "it cannot name blocks past 2^32";
                 chosen.give_up_if_set(Compat::RESIZE_INODE.into(), reason)?;
             }
+            let more = |largest: u64| {
+                let blocks = largest.div_ceil(blocks_per_group.into()).div_ceil(per_block.into());
+                blocks.saturating_sub(descriptor_blocks.into()).min(u64::from(units.block_bytes / 4)) as u32
+            };
+            if blocks <= u64::from(u32::MAX) && grows_to.is_some_and(|wanted| more(wanted) > 0) {
+                chosen.add_resize_inode()?;
+            }
             let reserved_descriptor_blocks = if chosen.compat(Compat::RESIZE_INODE) {
-                let more = |largest: u64| {
-                    let blocks = largest.div_ceil(blocks_per_group.into()).div_ceil(per_block.into());
-                    blocks.saturating_sub(descriptor_blocks.into()).min(u64::from(units.block_bytes / 4))
-                        as u32
-                };
                 let usual = (blocks * 1024).min(u64::from(u32::MAX)) - u64::from(first_data_block);
-                match options.grows_to_blocks {
-                    Some(wanted) if wanted <= blocks => {
-                        return refuse(format!(
-                            "room for growth to {wanted} blocks: take more than the {blocks} that are made"
-                        ));
-                    }
+                match grows_to {
                     // As mke2fs: what there is room for without more reserves as usual.
                     Some(wanted) if more(wanted) > 0 => more(wanted),
                     _ => more(usual),
@@ -238,16 +274,25 @@ impl Groups {
             if has_backup(chosen, groups - 1, groups) {
                 kept += u64::from(at_start);
             }
+            let front = if chosen.incompat(Incompat::META_BG) { 2 } else { at_start };
+            if 2 + table + u64::from(front) > u64::from(blocks_per_group) {
+                return refuse(format!(
+                    "{wanted_inodes} inodes are too many for groups of {blocks_per_group} blocks; take fewer (-N), or \
+                     more bytes for each (-i)"
+                ));
+            }
             let rest = in_groups % u64::from(blocks_per_group);
             if rest != 0 && groups == 1 && rest < kept {
                 return too_small();
             }
             if rest != 0 && groups > 1 && rest < kept + LAST_GROUP_MIN_BLOCKS {
                 blocks -= rest;
+                reserve_of = blocks;
                 continue;
             }
             return Ok(Self {
                 blocks,
+                reserve_of,
                 first_data_block,
                 clusters_per_group,
                 blocks_per_group,
@@ -269,16 +314,24 @@ fn clusters_per_group(options: &MkfsOptions, units: &Units) -> Result<u32, MkfsE
 }
 
 fn wanted_inodes(options: &MkfsOptions, usual: &Usual, units: &Units, size: u64) -> Result<u64, MkfsError> {
-    if let Some(count) = options.inodes {
-        return Ok(u64::from(count).max(INODES_MIN));
-    }
-    let ratio = options.bytes_per_inode.unwrap_or(usual.bytes_per_inode.max(units.block_bytes.into()));
-    if !(1024..=1 << 26).contains(&ratio) {
-        return refuse(format!("an inode for every {ratio} bytes: take 1024 to 67108864"));
-    }
-    let ratio = ratio.max(u64::from(units.cluster_bytes));
     let block_bytes = u64::from(units.block_bytes);
-    Ok((size / block_bytes * block_bytes / ratio).clamp(INODES_MIN, u64::from(u32::MAX)))
+    let size = size / block_bytes * block_bytes;
+    let wanted = match (options.inodes, options.bytes_per_inode) {
+        (Some(count @ 1..), _) => u64::from(count),
+        (_, Some(ratio)) if (1024..=1 << 26).contains(&ratio) => size / ratio,
+        (_, Some(ratio)) => {
+            return refuse(format!("an inode for every {ratio} bytes: take 1024 to 67108864"));
+        }
+        _ => size / usual.bytes_per_inode.max(units.cluster_bytes.into()),
+    };
+    let wanted = wanted.clamp(INODES_MIN, u64::from(u32::MAX));
+    if wanted * u64::from(units.inode_bytes) >= size {
+        return refuse(format!(
+            "{wanted} inodes of {} bytes are too many for {size} bytes; take fewer (-N), or more bytes for each (-i)",
+            units.inode_bytes
+        ));
+    }
+    Ok(wanted)
 }
 
 /// As many as fill whole blocks of inode table, in eights.
@@ -384,8 +437,28 @@ fn journal(
             groups.blocks
         ));
     }
-    let fast_commits =
-        if chosen.compat(Compat::FAST_COMMIT) { usual / JOURNAL_BLOCKS_PER_FAST_COMMIT_BLOCK } else { 0 };
+    let fast_commits = match options.fast_commit_bytes.filter(|&bytes| bytes > 0) {
+        None if !chosen.compat(Compat::FAST_COMMIT) => 0,
+        None => usual / JOURNAL_BLOCKS_PER_FAST_COMMIT_BLOCK,
+        Some(_) if !chosen.compat(Compat::FAST_COMMIT) => {
+            return refuse(
+                "a size for fast commits means nothing without the feature fast_commit; add it with -O fast_commit",
+            );
+        }
+        Some(bytes) => bytes / u64::from(units.block_bytes),
+    };
+    if options.fast_commit_bytes.is_some_and(|bytes| bytes > 0) && !(1..=log).contains(&fast_commits) {
+        return refuse(format!(
+            "{fast_commits} blocks for fast commits: take 1 to {log}, as the journal has"
+        ));
+    }
+    if log + fast_commits >= groups.blocks {
+        return refuse(format!(
+            "a journal of {log} blocks, and {fast_commits} for fast commits, do not fit into a filesystem of {}; make \
+             them smaller",
+            groups.blocks
+        ));
+    }
     Ok(((log + fast_commits) as u32, fast_commits as u32))
 }
 
@@ -396,14 +469,15 @@ fn orphan_file(
     groups: &Groups,
     units: &Units,
 ) -> Result<u32, MkfsError> {
-    match (chosen.compat(Compat::ORPHAN_FILE), options.orphan_file_blocks) {
+    let asked = options.orphan_file.map(|amount| amount.in_blocks(units.block_bytes));
+    match (chosen.compat(Compat::ORPHAN_FILE), asked) {
         (true, None) => Ok(orphan_file_blocks(groups.blocks)),
         (true, Some(blocks)) => {
             let most = ORPHAN_FILE_MAX_BYTES / units.block_bytes;
-            if !(1..=most).contains(&blocks) {
-                return refuse(format!("an orphan file of {blocks} blocks: take 1 to {most}"));
+            match u32::try_from(blocks) {
+                Ok(blocks) if (1..=most).contains(&blocks) => Ok(blocks),
+                _ => refuse(format!("an orphan file of {blocks} blocks: take 1 to {most}")),
             }
-            Ok(blocks)
         }
         (false, None) => Ok(0),
         (false, Some(_)) => refuse(
@@ -441,7 +515,10 @@ fn encode_sizes(
         return refuse(format!("{percent}% kept for the superuser: take 0 to 50"));
     }
     // Exact as far as a double is, as in mke2fs, whose numbers these are to be.
-    let reserved = (percent * groups.blocks as f64 / 100.0) as u64;
+    let reserved = (percent * groups.reserve_of as f64 / 100.0) as u64;
+    if let Some(together) = options.groups_per_flex.filter(|together| !together.is_power_of_two()) {
+        return refuse(format!("flex groups of {together}: take a power of two"));
+    }
     raw.s_inodes_count.set(groups.inodes_per_group * groups.groups);
     raw.s_blocks_count_lo.set(groups.blocks as u32);
     raw.s_blocks_count_hi.set((groups.blocks >> 32) as u32);
@@ -468,10 +545,11 @@ fn encode_sizes(
     }
     if chosen.incompat(Incompat::FLEX_BG) {
         let together = options.groups_per_flex.unwrap_or(usual.groups_per_flex);
-        if !together.is_power_of_two() {
-            return refuse(format!("flex groups of {together}: take a power of two"));
-        }
-        raw.s_log_groups_per_flex = together.ilog2() as u8;
+        raw.s_log_groups_per_flex = together.checked_ilog2().unwrap_or(0) as u8;
+    } else if options.groups_per_flex.is_some() {
+        return refuse(
+            "the size of flex groups means nothing without the feature flex_bg; add it with -O flex_bg",
+        );
     }
     Ok(())
 }
@@ -546,13 +624,14 @@ fn encode_settings(
     } else if options.strict_encoding {
         return refuse("an encoding means nothing without the feature casefold; add it with -O casefold");
     }
-    let interval_s = options.mmp_interval_s.unwrap_or(mmp::DEFAULT_INTERVAL_SECONDS);
+    let asked_s = options.mmp_interval_s.filter(|&seconds| seconds > 0);
+    let interval_s = asked_s.unwrap_or(mmp::DEFAULT_INTERVAL_SECONDS);
     if chosen.incompat(Incompat::MMP) {
         if !(1..=MMP_INTERVAL_MAX_S).contains(&interval_s) {
             return refuse(format!("marks every {interval_s} seconds: take 1 to {MMP_INTERVAL_MAX_S}"));
         }
         raw.s_mmp_interval.set(interval_s);
-    } else if options.mmp_interval_s.is_some() {
+    } else if asked_s.is_some() {
         return refuse("an interval of marks means nothing without the feature mmp; add it with -O mmp");
     }
     Ok(())

@@ -1,6 +1,6 @@
 //! A mke2fs.conf means to us what it means to mke2fs: the same text and arguments make the same filesystem.
 
-use undercroft_ext4::{Family, Mke2fsConf, MkfsOptions, mkfs};
+use undercroft_ext4::{Family, Mke2fsConf, MkfsOptions, mkfs, plan_mkfs};
 use undercroft_oracle::{Image, Scratch, Tool};
 
 use crate::{MIB, TIB, device, differences, fields};
@@ -15,6 +15,7 @@ const DEFAULTS: &str = "[defaults]
 \tinode_ratio = 16384
 ";
 
+#[derive(Clone, Copy)]
 struct Case {
     /// What follows the defaults.
     text: &'static str,
@@ -23,10 +24,19 @@ struct Case {
     /// As both take them.
     usage: &'static str,
     features: &'static str,
+    /// Further arguments of mke2fs, and the same for us.
+    args: &'static [&'static str],
+    change: fn(&mut MkfsOptions),
 }
 
 const fn case(kind: &'static str, size_mib: u64, text: &'static str) -> Case {
-    Case { text, kind, size_mib, usage: "", features: "" }
+    Case { text, kind, size_mib, usage: "", features: "", args: &[], change: |_| {} }
+}
+
+impl Case {
+    const fn with(self, args: &'static [&'static str], change: fn(&mut MkfsOptions)) -> Self {
+        Self { args, change, ..self }
+    }
 }
 
 const EXT4: &str = "[fs_types]
@@ -36,7 +46,7 @@ ext4 = {
 ";
 
 /// Every tag that is read, in the defaults, in a family's types and in those of a usage.
-const CASES: [Case; 27] = [
+const CASES: [Case; 48] = [
     case("ext4", 600, EXT4),
     case("ext4", 64, EXT4),
     case("ext4", 2, EXT4),
@@ -121,13 +131,67 @@ const CASES: [Case; 27] = [
         features: "^extent,dir_nlink",
         ..case("ext4", 600, "[fs_types]\next4 = {\nfeatures = extent\ndefault_features = large_dir\n}\n")
     },
+    case("ext4", 600, SMALL_RATIO),
+    case("ext4", 600, SMALL_RATIO).with(&["-b", "1024"], |o| o.block_bytes = Some(1024)),
+    case("ext4", 600, SMALL_RATIO).with(&["-i", "2048"], |o| o.bytes_per_inode = Some(2048)),
+    case("ext4", 600, SMALL_RATIO).with(&["-N", "0"], |o| o.inodes = Some(0)),
+    case("ext4", 600, "[fs_types]\next4 = {\nfeatures = extent,bigalloc\ninode_ratio = 2048\n}\n"),
+    case("ext4", 600, "[fs_types]\next4 = {\nfeatures = extent\ninode_ratio = 134217728\n}\n"),
+    case("ext4", 64, DEFAULT_FEATURES).with(&["-j"], |o| o.implied_features = "has_journal".into()),
+    case("ext4", 64, DEFAULT_FEATURES)
+        .with(&["-E", "encoding=utf8"], |o| o.implied_features = "casefold".into()),
+    case("ext4", 64, DEFAULT_FEATURES).with(&["-O", ""], |o| o.features = " ".into()),
+    Case { features: "dir_nlink", ..case("ext4", 64, DEFAULT_FEATURES) }
+        .with(&["-E", "encoding=utf8"], |o| o.implied_features = "casefold".into()),
+    case("ext4", 64, "[fs_types] # a\next4 = { # b\nfeatures = extent # c\ninode_size = 512;d\n} # e\n"),
+    case(
+        "ext4",
+        64,
+        "[fs_types] a\next4 =\n{ b\nfeatures = \"extent, large_dir\" c\n}d\nsmall = {\ninode_size=512",
+    ),
+    case("ext4", 64, "[fs_types]\next4 = {\nfeatures = \"extent,large_dir\n}\n"),
+    case(
+        "ext4",
+        64,
+        "[fs_types]\next4 = {\nx = {\nfeatures = large_dir\n}\nfeatures = extent\ninode_size = 512\n}\n",
+    ),
+    case("ext4", 64, "[ fs_types ]\next4 = {\nfeatures = extent\nx = {\n"),
+    case("ext4", 64, "[fs_types]\next4 = {\nfeatures = \"extent, Large_Dir,+FEATURE_R5 -dir_index\"\n}\n"),
+    case(
+        "ext4",
+        64,
+        "[fs_types]\next4 = {\nfeatures = extent\ninode_size = 0x200\ninode_ratio = 020000\n}\n",
+    ),
+    case(
+        "ext4",
+        600,
+        "[fs_types]\next4 = {\nfeatures = extent,flex_bg\nflex_bg_size = 24\nmake_hugefiles = False\n}\n",
+    ),
+    case(
+        "ext4",
+        600,
+        "[fs_types]\next4 = {\nfeatures = extent\ncreator_os = LINUX\nnum_backup_sb = 1\nhash_alg = TEA\n}\n",
+    ),
+    case(
+        "ext4",
+        64,
+        "[fs_types]\next4 = {\nfeatures = extent\ndefault_mntopts = \"journal_data_writeback,ACL +debug,-journal_data\"\n}\n",
+    ),
+    Case {
+        features: "^64bit",
+        ..case("ext4", 17 << 20, "[fs_types]\next4 = {\nfeatures = extent\nauto_64-bit_support = 1\n}\n")
+    },
 ];
+
+const SMALL_RATIO: &str = "[fs_types]\next4 = {\nfeatures = extent\ninode_ratio = 2048\n}\n";
+const DEFAULT_FEATURES: &str =
+    "[fs_types]\next4 = {\nfeatures = extent\ndefault_features = large_dir,has_journal\n}\n";
 
 impl Case {
     fn name(&self) -> String {
         format!(
-            "{} of {} MiB, -T {}, -O {}, {}",
-            self.kind, self.size_mib, self.usage, self.features, self.text
+            "{} of {} MiB, -T {}, -O {}, {:?}, {}",
+            self.kind, self.size_mib, self.usage, self.features, self.args, self.text
         )
     }
 
@@ -139,7 +203,7 @@ impl Case {
             _ => Family::Ext4,
         };
         let words = |list: &str| list.split(',').filter(|word| !word.is_empty()).map(str::to_owned).collect();
-        let options = MkfsOptions {
+        let mut options = MkfsOptions {
             conf: Mke2fsConf::parse("the test's", text).unwrap().into(),
             usage: words(self.usage),
             features: self.features.to_owned(),
@@ -147,6 +211,7 @@ impl Case {
             device_is_zeroed: true,
             ..MkfsOptions::new(family)
         };
+        (self.change)(&mut options);
         mkfs(&device(image.path()), &options).unwrap_or_else(|error| panic!("{}: {error}", self.name()));
         image
     }
@@ -162,6 +227,7 @@ impl Case {
                 args.extend([letter, list]);
             }
         }
+        args.extend(self.args);
         let config = format!("MKE2FS_CONFIG={}", conf.display());
         let mke2fs = Tool::new("env").arg(config).arg("mke2fs").args(args).arg(image.path()).run();
         mke2fs.unwrap_or_else(|error| panic!("{}: {error}", self.name()));
@@ -199,4 +265,34 @@ fn what_is_not_in_a_configuration_is_as_mke2fs_has_it() {
         let found = differences(text, &fields(&case.ours(text)), &fields(&case.theirs(text)), false);
         assert!(found.is_empty(), "{text:?}: {}", found.join("\n"));
     }
+}
+
+#[test]
+fn what_mke2fs_refuses_in_a_configuration_is_refused() {
+    for text in [
+        "[fs_types\n",
+        "[fs_types]\next4 = {\nfeatures = extent large_dir\n}\n",
+        "[fs_types]\next4 = {\nfeatures =\n}\n",
+        "[fs_types]\next4 = { features = extent\n}\n",
+        "[fs_types]\next4 = {\nfeatures = extent\n}\n}\n",
+        "[fs_types]\next4 = {\n[defaults]\n",
+        "[fs_types]\next4 = {\nfeatures\n}\n",
+        "[fs_types]\next4 = {\nblocksize * = 1024\n}\n",
+        "[fs_types]\next4 = {\nblock#size = 1024\n}\n",
+    ] {
+        assert!(Mke2fsConf::parse("the test's", text).is_err(), "{text}");
+        let scratch = Scratch::new("conf").unwrap();
+        let conf = scratch.path().join("mke2fs.conf");
+        std::fs::write(&conf, text).unwrap();
+        let image = Image::empty("ext4", 64 * MIB).unwrap();
+        let config = format!("MKE2FS_CONFIG={}", conf.display());
+        let mke2fs = Tool::new("env").arg(config).arg("mke2fs").args(["-q", "-F", "-t", "ext4"]);
+        assert!(mke2fs.arg(image.path()).run().is_err(), "mke2fs takes {text}");
+    }
+    let text = "[fs_types]\next3 = {\nfeatures = has_journal\nauto_64-bit_support = 1\n}\n";
+    let image = Image::empty("ext3", (17 << 20) * MIB).unwrap();
+    let conf = Mke2fsConf::parse("the test's", text).unwrap().into();
+    let options = MkfsOptions { conf, ..MkfsOptions::new(Family::Ext3) };
+    let refusal = plan_mkfs(&device(image.path()), &options).unwrap_err().to_string();
+    assert!(refusal.contains("takes extent"), "{refusal}");
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use undercroft_block::{Access, FileDevice, FileOptions};
-use undercroft_ext4::{Family, MkfsOptions, OnError, mkfs};
+use undercroft_ext4::{Amount, Family, MkfsOptions, OnError, mkfs, plan_mkfs};
 use undercroft_oracle::{Image, Mke2fs, MountMode, open_ext4};
 
 const MIB: u64 = 1 << 20;
@@ -45,8 +45,12 @@ impl Case {
 
     /// What e2fsprogs' own configuration has by default, and some systems' have not, must be asked for.
     fn features_for_mke2fs(&self) -> String {
+        if self.features.starts_with("none") || self.features.starts_with("clear") {
+            return self.features.to_owned();
+        }
+        let has_journal = !self.features.contains("^has_journal") || self.args.contains(&"-J");
         let mut features = Vec::new();
-        if self.kind == "ext4" && !self.features.contains("^has_journal") {
+        if self.kind == "ext4" && has_journal {
             features.push("orphan_file");
         }
         if self.kind == "ext4" && !self.features.contains("^metadata_csum") {
@@ -156,12 +160,53 @@ fn cases() -> Vec<Case> {
         case("ext4", 600 * MIB, "casefold").with(&["-E", "encoding=utf8,encoding_flags=strict"], |o| {
             o.strict_encoding = true;
         }),
-        case("ext4", 600 * MIB, "").with(&["-E", "orphan_file_size=7"], |o| o.orphan_file_blocks = Some(7)),
-        case("ext4", 600 * MIB, "").with(&["-E", "resize=1000000"], |o| o.grows_to_blocks = Some(1_000_000)),
         case("ext4", 600 * MIB, "")
-            .with(&["-E", "resize=90000000"], |o| o.grows_to_blocks = Some(90_000_000)),
+            .with(&["-E", "orphan_file_size=7"], |o| o.orphan_file = Some(Amount::Blocks(7))),
+        case("ext4", 600 * MIB, "")
+            .with(&["-E", "orphan_file_size=256k"], |o| o.orphan_file = Some(Amount::Bytes(256 << 10))),
+        case("ext4", 600 * MIB, "")
+            .with(&["-E", "resize=1000000"], |o| o.grows_to = Some(Amount::Blocks(1_000_000))),
+        case("ext4", 600 * MIB, "")
+            .with(&["-E", "resize=90000000"], |o| o.grows_to = Some(Amount::Blocks(90_000_000))),
         case("ext4", 600 * MIB, "^64bit")
-            .with(&["-E", "resize=50000000"], |o| o.grows_to_blocks = Some(50_000_000)),
+            .with(&["-E", "resize=50000000"], |o| o.grows_to = Some(Amount::Blocks(50_000_000))),
+        case("ext4", 600 * MIB, "^resize_inode")
+            .with(&["-E", "resize=1000000"], |o| o.grows_to = Some(Amount::Blocks(1_000_000))),
+        case("ext4", 600 * MIB, "^resize_inode")
+            .with(&["-E", "resize=1T"], |o| o.grows_to = Some(Amount::Bytes(TIB))),
+        case("ext4", 600 * MIB, "").with(&["-i", "1024"], |o| o.bytes_per_inode = Some(1024)),
+        case("ext4", 600 * MIB, "").with(&["-i", "2048"], |o| o.bytes_per_inode = Some(2048)),
+        case("ext4", 600 * MIB, "").with(&["-i", "3000"], |o| o.bytes_per_inode = Some(3000)),
+        case("ext4", 600 * MIB, "").with(&["-i", "2048", "-I", "128"], |o| {
+            o.bytes_per_inode = Some(2048);
+            o.inode_bytes = Some(128);
+        }),
+        case("ext4", 64 * MIB, "").with(&["-b", "4096", "-i", "1024"], |o| {
+            o.block_bytes = Some(4096);
+            o.bytes_per_inode = Some(1024);
+        }),
+        case("ext2", 64 * MIB, "").with(&["-b", "4096", "-i", "1024", "-g", "256"], |o| {
+            o.block_bytes = Some(4096);
+            o.bytes_per_inode = Some(1024);
+            o.per_group = Some(256);
+        }),
+        case("ext4", 600 * MIB, "").with(&["-i", "1024", "-g", "16384"], |o| {
+            o.bytes_per_inode = Some(1024);
+            o.per_group = Some(16384);
+        }),
+        case("ext4", 600 * MIB, "").with(&["-N", "500000"], |o| o.inodes = Some(500_000)),
+        case("ext4", 600 * MIB, "bigalloc").with(&["-i", "32768"], |o| o.bytes_per_inode = Some(32768)),
+        case("ext2", 64 * MIB, "none").with(&["-j"], |o| o.implied_features = "has_journal".into()),
+        case("ext4", 64 * MIB, "^has_journal").with(&["-J", "size=8"], |o| {
+            o.journal_bytes = Some(8 * MIB);
+            o.implied_features = "has_journal".into();
+        }),
+        case("ext4", 600 * MIB, "fast_commit").with(&["-J", "size=16,fast_commit_size=1000"], |o| {
+            o.journal_bytes = Some(16 * MIB);
+            o.fast_commit_bytes = Some(1000 << 10);
+        }),
+        case("ext4", 600 * MIB, "+Large_Dir -dir_index,FEATURE_C11"),
+        case("ext4", 64 * MIB, "clear,Extents"),
         case("ext3", 600 * MIB, "").with(&["-T", "news"], |o| o.usage = vec!["news".into()]),
         case("ext4", 600 * MIB, "").with(&["-T", "small,largefile4"], |o| {
             o.usage = vec!["small".into(), "largefile4".into()];
@@ -207,7 +252,7 @@ fn fill(root: &Path) {
 }
 
 /// What depends on the moment, on chance, or on where things were put.
-const INCOMPARABLE: [&str; 13] = [
+const INCOMPARABLE: [&str; 15] = [
     "Filesystem UUID",
     "Filesystem created",
     "Last write time",
@@ -220,6 +265,8 @@ const INCOMPARABLE: [&str; 13] = [
     "MMP block number",
     "Journal checksum",
     "mmp_node_name",
+    "mmp_update_date",
+    "mmp_update_time",
     "mmp_device_name",
 ];
 
@@ -258,6 +305,37 @@ fn it_is_what_mke2fs_makes_of_the_same_arguments() {
         found.extend(differences(&case.name(), &ours, &theirs, packed_otherwise));
     }
     assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+/// What mke2fs refuses is refused.
+#[test]
+fn what_mke2fs_cannot_make_is_refused() {
+    let cases = [
+        case("ext4", 600 * MIB, "bigalloc").with(&["-i", "4096"], |o| o.bytes_per_inode = Some(4096)),
+        case("ext4", 600 * MIB, "").with(&["-i", "1024", "-I", "1024"], |o| {
+            o.bytes_per_inode = Some(1024);
+            o.inode_bytes = Some(1024);
+        }),
+        case("ext4", 600 * MIB, "").with(&["-N", "2000000"], |o| o.inodes = Some(2_000_000)),
+        case("ext4", 600 * MIB, "").with(&["-N", "5000000"], |o| o.inodes = Some(5_000_000)),
+        case("ext4", 64 * MIB, "^flex_bg").with(&["-G", "8"], |o| o.groups_per_flex = Some(8)),
+        case("ext2", 64 * MIB, "").with(&["-G", "7"], |o| o.groups_per_flex = Some(7)),
+        case("ext4", 600 * MIB, "none")
+            .with(&["-E", "resize=90000000"], |o| o.grows_to = Some(Amount::Blocks(90_000_000))),
+        case("ext4", 64 * MIB, "^resize_inode")
+            .with(&["-E", "resize=1000"], |o| o.grows_to = Some(Amount::Blocks(1000))),
+        case("ext4", 64 * MIB, ",extent"),
+        case("ext4", 64 * MIB, "^^extent"),
+        case("ext4", 64 * MIB, "+none"),
+    ];
+    for case in cases {
+        let image = Image::empty(case.kind, case.size_bytes).unwrap();
+        assert!(plan_mkfs(&device(image.path()), &case.options()).is_err(), "{}", case.name());
+        let features = case.features_for_mke2fs();
+        let mut mke2fs = Mke2fs::new(case.kind, case.size_bytes / MIB);
+        mke2fs = mke2fs.features(&features).args(case.args.iter().copied());
+        assert!(mke2fs.make().is_err(), "mke2fs makes {}", case.name());
+    }
 }
 
 /// A device that holds something else is overwritten wherever it matters, with and without lazy inode tables.

@@ -12,14 +12,16 @@ mod usual;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::str::FromStr;
 
 use parse::{Section, Values};
 pub(super) use usual::Usual;
 
+use super::number::c_number;
 use super::options::Family;
 
 const MIB: u64 = 1 << 20;
+/// So many of the names that a configuration has are told of.
+const NAMES_TOLD: usize = 20;
 /// The usage of a filesystem that is neither small nor big. It needs no subsection.
 const DEFAULT_USAGE: &str = "default";
 
@@ -50,7 +52,26 @@ impl Mke2fsConf {
         Ok(Self { name: name.into(), sections: parse::sections(text)? })
     }
 
-    /// What e2fsprogs 1.47 has without a file.
+    /// Takes what another one has besides.
+    #[must_use]
+    pub fn and(mut self, other: Self) -> Self {
+        for (name, section) in other.sections {
+            let own = self.sections.entry(name).or_default();
+            for (tag, value) in section.values {
+                own.values.entry(tag).or_insert(value);
+            }
+            for (name, values) in section.subsections {
+                let own = own.subsections.entry(name).or_default();
+                for (tag, value) in values {
+                    own.entry(tag).or_insert(value);
+                }
+            }
+        }
+        self
+    }
+
+    /// What upstream's e2fsprogs 1.47 has without a file. Debian's 1.47.0 has neither `orphan_file` nor
+    /// `metadata_csum_seed` then.
     #[must_use]
     pub fn built_in() -> Self {
         let values = |pairs: &[(&str, &str)]| -> Values {
@@ -108,14 +129,17 @@ impl Mke2fsConf {
         if usage.is_empty() {
             views.extend(named(by_size));
         }
-        for usage in usage {
+        for usage in usage.iter().filter(|usage| !usage.is_empty()) {
             match named(usage) {
                 Some(values) => views.push(values),
                 None if usage == DEFAULT_USAGE => {}
                 None => {
-                    let known: Vec<&str> = types.into_iter().flatten().map(|(name, _)| &**name).collect();
-                    let (name, known) = (&self.name, known.join(", "));
-                    return Err(format!("{name} does not define the usage {usage:?}; it has {known}"));
+                    let mut known =
+                        types.into_iter().flatten().map(|(name, _)| name.escape_debug().to_string());
+                    let told: Vec<String> = known.by_ref().take(NAMES_TOLD).collect();
+                    let (name, told, more) = (&self.name, told.join(", "), known.count());
+                    let more = if more > 0 { format!(", and {more} more") } else { String::new() };
+                    return Err(format!("{name} does not define the usage {usage:?}; it has {told}{more}"));
                 }
             }
         }
@@ -150,8 +174,16 @@ impl<'a> View<'a> {
         self.types.iter().filter_map(move |values| values.get(tag)).map(String::as_str)
     }
 
-    fn number<T: FromStr>(&self, tag: &str) -> Result<Option<T>, String> {
-        self.text(tag).map(|text| text.parse().map_err(|_| self.unfitting(tag, text))).transpose()
+    fn number<T: TryFrom<i64>>(&self, tag: &str) -> Result<Option<T>, String> {
+        let Some(text) = self.text(tag) else { return Ok(None) };
+        let number = c_number(text).and_then(|number| T::try_from(number).ok());
+        number.map(Some).ok_or_else(|| self.unfitting(tag, text))
+    }
+
+    fn real(&self, tag: &str) -> Result<Option<f64>, String> {
+        let Some(text) = self.text(tag) else { return Ok(None) };
+        let number = text.parse().ok().or_else(|| c_number(text).map(|number| number as f64));
+        number.map(Some).ok_or_else(|| self.unfitting(tag, text))
     }
 
     fn boolean(&self, tag: &str) -> Result<Option<bool>, String> {
@@ -190,7 +222,7 @@ mod tests {
         let text = "[defaults]\ninode_size = 128\ninode_ratio = 1024\n[fs_types]\next3 = {\nfeatures = a\ninode_size = 256\n}\n\
                     news = {\nfeatures = b\ninode_size = 512\n}\nbig = {\nfeatures = c\n}\n";
         let found = usual(text, &["news", "default", "big"]).unwrap();
-        assert_eq!((found.inode_bytes, found.bytes_per_inode), (512, 4096), "no less than a block");
+        assert_eq!((found.inode_bytes, found.bytes_per_inode), (512, 1024));
         assert_eq!(found.features[1..], ["a", "b", "c"]);
         assert_eq!(usual(text, &[]).unwrap().inode_bytes, 256);
     }
@@ -205,6 +237,9 @@ mod tests {
             ("hash_alg = md5", "hash_alg"),
             ("default_mntopts = acl,nonesuch", "nonesuch"),
             ("discard = maybe", "discard"),
+            ("make_hugefiles = maybe", "make_hugefiles = \"maybe\" is not understood"),
+            ("inode_ratio = 8192x", "inode_ratio"),
+            ("creator_os = hurd", "creator_os"),
             ("make_hugefiles = 1", "make_hugefiles = 1, which the file asks for, cannot be made"),
             ("options = test_fs", "options = test_fs"),
         ] {
@@ -213,6 +248,33 @@ mod tests {
         }
         assert!(refusal("[defaults]\n", &[]).contains("the file does not define ext3"));
         let unknown = refusal("[fs_types]\next3 = {\n}\nnews = {\n}\n", &["new"]);
-        assert!(unknown.contains("usage \"new\"; it has ext3, news"), "{unknown}");
+        assert!(unknown.ends_with("usage \"new\"; it has ext3, news"), "{unknown}");
+        let many: String = (0..50_000).map(|n| format!("t{n:05} = {{\n}}\n")).collect();
+        let unknown = refusal(&format!("[fs_types]\next3 = {{\n}}\n\u{1b} = {{\n}}\n{many}"), &["new"]);
+        assert!(
+            unknown.contains("has \\u{1b}, ext3, t00000") && unknown.ends_with("and 49982 more"),
+            "{unknown}"
+        );
+    }
+
+    #[test]
+    fn numbers_and_switches_are_read_as_mke2fs_reads_them() {
+        let of = |lines: &str| usual(&format!("[fs_types]\next3 = {{\n{lines}\n}}\n"), &[]).unwrap();
+        let found = of("inode_size = 0x200\ninode_ratio = 020000\nflex_bg_size = 24\nlazy_itable_init = OFF");
+        assert_eq!((found.inode_bytes, found.bytes_per_inode, found.groups_per_flex), (512, 8192, 24));
+        assert!(!found.lazy_inode_tables);
+        let found =
+            of("make_hugefiles = False\ncreator_os = LINUX\nnum_backup_sb = 1\ninode_ratio = 134217728");
+        assert_eq!((found.copies, found.bytes_per_inode), (1, 1 << 27));
+    }
+
+    #[test]
+    fn of_several_files_the_first_that_says_something_counts() {
+        let one = Mke2fsConf::parse("a", "[fs_types]\next3 = {\ninode_size = 512\n}\n").unwrap();
+        let other =
+            "[defaults]\nblocksize = 1024\n[fs_types]\next3 = {\ninode_size = 256\ninode_ratio = 4096\n}\n";
+        let both = one.and(Mke2fsConf::parse("b", other).unwrap());
+        let found = both.of(Family::Ext3, &[], 1 << 30).and_then(|view| Usual::of(&view)).unwrap();
+        assert_eq!((found.inode_bytes, found.block_bytes, found.bytes_per_inode), (512, 1024, 4096));
     }
 }

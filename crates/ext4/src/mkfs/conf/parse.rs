@@ -1,8 +1,14 @@
-//! The text of a mke2fs.conf: sections in square brackets, `tag = value`, and one level of `tag = { ... }`.
+//! The text of a mke2fs.conf: sections in square brackets, `tag = value`, and `tag = { ... }`.
 //!
-//! Source: mke2fs.conf(5), and what mke2fs 1.47 makes of files that the page leaves open: of values that stand twice the
-//! first counts, sections that stand twice are one, and an asterisk behind a name makes it final, which means nothing
-//! where there is one file.
+//! Source: mke2fs.conf(5), and what mke2fs 1.47 makes of files that the page leaves open:
+//!
+//! - Of values that stand twice the first counts, and sections that stand twice are one.
+//! - What stands before the first section does not count, nor what stands behind a section's `]`, a `}`, or the second
+//!   quotation mark of a value. An asterisk behind a name makes it final, which means nothing where there is one file.
+//! - A comment may follow anything but what stands in quotation marks. A value without them has no blanks.
+//! - The `{` may stand at the beginning of the next line. A `}` may be missing where the text ends, and a quotation mark
+//!   where the line ends.
+//! - Subsections may have subsections, in which nothing is looked for.
 
 use std::collections::BTreeMap;
 
@@ -20,80 +26,129 @@ pub(super) struct Section {
 
 /// All sections of a text.
 pub(super) fn sections(text: &str) -> Result<BTreeMap<String, Section>, ConfError> {
-    let mut sections: BTreeMap<String, Section> = BTreeMap::new();
-    let mut section: Option<String> = None;
-    let mut subsection: Option<String> = None;
-    let mut last = 0;
+    let mut reader = Reader::default();
     for (index, line) in text.lines().enumerate() {
-        let fail = |what: &str| Err(ConfError { line: index + 1, what: what.to_owned() });
-        last = index + 1;
-        let line = line.trim();
-        if line.is_empty() || line.starts_with([';', '#']) {
-            continue;
+        reader.read(line).map_err(|what| ConfError { line: index + 1, what: what.to_owned() })?;
+    }
+    Ok(reader.sections)
+}
+
+/// What has been read, and where in it the next line belongs.
+#[derive(Default)]
+struct Reader {
+    sections: BTreeMap<String, Section>,
+    section: Option<String>,
+    subsection: String,
+    /// How many `{` have no `}` yet; only the first begins a subsection that counts.
+    depth: usize,
+    /// A tag that awaits its `{`.
+    awaiting: Option<String>,
+}
+
+impl Reader {
+    fn read(&mut self, line: &str) -> Result<(), &'static str> {
+        let line = without_comment(line).trim();
+        if let Some(tag) = self.awaiting.take() {
+            if !line.starts_with('{') {
+                return Err("the value of the line before it is missing, or its {");
+            }
+            self.open(tag);
+            return Ok(());
         }
         if let Some(rest) = line.strip_prefix('[') {
-            if subsection.is_some() {
-                return fail("a section begins before the } of what stands before it");
+            if self.depth > 0 {
+                return Err("a section begins before the } of what stands before it");
             }
-            let Some((name, "" | "*")) = rest.split_once(']') else {
-                return fail("a section is a name in square brackets");
+            let Some((name, _)) = rest.split_once(']') else {
+                return Err("a section is a name in square brackets");
             };
             let name = name.trim().to_owned();
-            sections.entry(name.clone()).or_default();
-            section = Some(name);
-            continue;
+            self.sections.entry(name.clone()).or_default();
+            self.section = Some(name);
+            return Ok(());
         }
-        let Some(section) = section.as_ref().and_then(|name| sections.get_mut(name)) else {
-            return fail("it stands before the first section");
-        };
-        if matches!(line, "}" | "}*") {
-            if subsection.take().is_none() {
-                return fail("there is no { for this }");
-            }
-            continue;
+        if line.is_empty() || self.section.is_none() {
+            return Ok(());
         }
-        let Some((tag, value)) = line.split_once('=') else { return fail("there is no = in it") };
+        if line.starts_with('}') {
+            self.depth = self.depth.checked_sub(1).ok_or("there is no { for this }")?;
+            return Ok(());
+        }
+        let Some((tag, value)) = line.split_once('=') else { return Err("there is no = in it") };
         let tag = tag.trim().trim_end_matches('*');
         if tag.is_empty() || tag.contains(char::is_whitespace) {
-            return fail("what stands before the = is no name");
+            return Err("what stands before the = is no name");
         }
-        let value = value.trim();
-        if value == "{" {
-            if subsection.is_some() {
-                return fail("a { within another");
+        let (tag, value) = (tag.to_owned(), value.trim());
+        match value {
+            "" => self.awaiting = Some(tag),
+            "{" => self.open(tag),
+            _ if value.starts_with('"') => self.put(tag, unquoted(value)),
+            _ if value.starts_with('{') => return Err("something stands behind the {"),
+            _ if value.contains(char::is_whitespace) => {
+                return Err("a value with blanks stands in quotation marks");
             }
-            section.subsections.entry(tag.to_owned()).or_default();
-            subsection = Some(tag.to_owned());
-            continue;
+            _ => self.put(tag, value.to_owned()),
         }
-        let Some(value) = unquoted(value) else { return fail("a quotation mark is missing") };
-        let values = match &subsection {
-            Some(name) => section.subsections.entry(name.clone()).or_default(),
-            None => &mut section.values,
-        };
-        values.entry(tag.to_owned()).or_insert(value);
+        Ok(())
     }
-    match subsection {
-        Some(name) => Err(ConfError { line: last, what: format!("the }} of {name} is missing") }),
-        None => Ok(sections),
+
+    fn open(&mut self, tag: String) {
+        if self.depth == 0 {
+            if let Some(section) = self.current() {
+                section.subsections.entry(tag.clone()).or_default();
+            }
+            self.subsection = tag;
+        }
+        self.depth += 1;
+    }
+
+    fn put(&mut self, tag: String, value: String) {
+        let (depth, subsection) = (self.depth, self.subsection.clone());
+        let Some(section) = self.current() else { return };
+        match depth {
+            0 => drop(section.values.entry(tag).or_insert(value)),
+            1 => drop(section.subsections.entry(subsection).or_default().entry(tag).or_insert(value)),
+            _ => {}
+        }
+    }
+
+    fn current(&mut self) -> Option<&mut Section> {
+        self.sections.get_mut(self.section.as_ref()?)
     }
 }
 
-/// A value without its quotation marks; `None` where the second is missing.
-fn unquoted(value: &str) -> Option<String> {
-    let Some(quoted) = value.strip_prefix('"') else { return Some(value.to_owned()) };
+/// A line up to a `#` or `;` outside of quotation marks.
+fn without_comment(line: &str) -> &str {
+    let (mut is_quoted, mut is_escaped) = (false, false);
+    let end = line.find(|letter: char| {
+        let escaped = is_escaped;
+        is_escaped = is_quoted && letter == '\\' && !escaped;
+        is_quoted ^= letter == '"' && !escaped;
+        !is_quoted && matches!(letter, '#' | ';')
+    });
+    &line[..end.unwrap_or(line.len())]
+}
+
+/// A value without its quotation marks. Where the second is missing, the end of the line belongs to it.
+fn unquoted(value: &str) -> String {
     let mut plain = String::new();
-    let mut rest = quoted.chars();
+    let mut rest = value.chars().skip(1);
     loop {
-        plain.push(match rest.next()? {
-            '"' => return Some(plain),
-            '\\' => match rest.next()? {
-                'n' => '\n',
-                't' => '\t',
-                'b' => '\u{8}',
-                other => other,
+        plain.push(match rest.next() {
+            Some('"') => return plain,
+            Some('\\') => match rest.next() {
+                Some('n') => '\n',
+                Some('t') => '\t',
+                Some('b') => '\u{8}',
+                Some(other) => other,
+                None => '\n',
             },
-            other => other,
+            Some(other) => other,
+            None => {
+                plain.push('\n');
+                return plain;
+            }
         });
     }
 }
@@ -123,18 +178,41 @@ mod tests {
     #[test]
     fn what_is_wrong_is_said_with_its_line() {
         for (text, line, word) in [
-            ("a = 1", 1, "before the first section"),
-            ("[defaults\n", 1, "square brackets"),
+            ("[a", 1, "square brackets"),
+            ("[a#b]", 1, "square brackets"),
             ("[a]\nb\n", 2, "no ="),
+            ("[a]\nb#c = 1\n", 2, "no ="),
             ("[a]\nb c = 1\n", 2, "no name"),
+            ("[a]\nb * = 1\n", 2, "no name"),
             ("[a]\n}\n", 2, "no {"),
-            ("[a]\nb = {\nc = {\n", 3, "within another"),
-            ("[a]\nb = {\n\n", 3, "} of b is missing"),
+            ("[a]\nb = {c\n", 2, "behind the {"),
+            ("[a]\nb = c d\n", 2, "quotation marks"),
+            ("[a]\nb =\n\n{\n", 3, "its {"),
+            ("[a]\nb =\n# {\n", 3, "its {"),
             ("[a]\nb = {\n[c]\n", 3, "before the }"),
-            ("[a]\nb = \"c\n", 2, "quotation mark"),
         ] {
             let (found, what) = refusal(text);
             assert!(found == line && what.contains(word), "{text:?}: line {found}: {what}");
         }
+    }
+
+    #[test]
+    fn what_mke2fs_takes_is_taken() {
+        let text = "not = counted\n}\n[ a ] more\nb = c # all\nd = \"e # f\" ; g\nh = \"i\nj =\n{ k\nl = 1;2\n} m\nn = {\n\
+                    o = {\np = 1\n}\nq = 2\nr = {";
+        let found = sections(text).unwrap();
+        assert_eq!(found.keys().collect::<Vec<_>>(), ["a"]);
+        let a = &found["a"];
+        assert_eq!((&*a.values["b"], &*a.values["d"], &*a.values["h"]), ("c", "e # f", "i\n"));
+        assert_eq!(a.subsections["j"]["l"], "1");
+        assert_eq!(a.subsections["n"].iter().collect::<Vec<_>>(), [(&"q".to_owned(), &"2".to_owned())]);
+        assert_eq!(a.subsections.len(), 2);
+        assert!(sections("[a]\nb =").unwrap()["a"].values.is_empty());
+    }
+
+    #[test]
+    fn subsections_may_lie_as_deep_as_a_file_is_long() {
+        let text = format!("[a]\n{}", "b = {\n".repeat(100_000));
+        assert_eq!(sections(&text).unwrap()["a"].subsections.len(), 1);
     }
 }

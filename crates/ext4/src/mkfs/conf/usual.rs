@@ -1,6 +1,7 @@
 //! The values of a filesystem's types, in the terms of what is made.
 
 use super::View;
+use crate::mkfs::number::c_number;
 use crate::superblock::{HashAlgorithm, MountDefault, OnError};
 
 /// Blocks as large as a page of memory: what a block size of -1 stands for.
@@ -19,7 +20,10 @@ pub(crate) struct Usual {
     pub(crate) inode_bytes: u16,
     pub(crate) bytes_per_inode: u64,
     pub(crate) reserved_percent: f64,
+    /// Not always a power of two: the largest one in it counts.
     pub(crate) groups_per_flex: u32,
+    /// Copies of the superblock with `sparse_super2`.
+    pub(crate) copies: i64,
     pub(crate) hash: HashAlgorithm,
     pub(crate) on_error: OnError,
     /// As the superblock has them.
@@ -32,27 +36,10 @@ pub(crate) struct Usual {
     pub(crate) grows_to_64bit: bool,
 }
 
-/// Tags that ask for something that is not made, with the values that ask for nothing.
-const NOT_MADE: [(&str, &[&str]); 6] = [
-    ("options", &[""]),
-    ("journal_location", &[]),
-    ("packed_meta_blocks", &["0", "no", "n", "false", "f", "off", "nil"]),
-    ("num_backup_sb", &["2"]),
-    ("make_hugefiles", &["0", "no", "n", "false", "f", "off", "nil"]),
-    ("creator_os", &["linux", "Linux", "0"]),
-];
-
 impl Usual {
     /// What a configuration says; what it asks for in vain, in one sentence.
     pub(crate) fn of(view: &View<'_>) -> Result<Self, String> {
-        for (tag, for_nothing) in NOT_MADE {
-            if let Some(value) = view.text(tag).filter(|value| !for_nothing.contains(value)) {
-                let name = view.name();
-                return Err(format!(
-                    "{tag} = {value}, which {name} asks for, cannot be made; take it out, or leave the file out (--no-conf)"
-                ));
-            }
-        }
+        refuse_not_made(view)?;
         let base =
             view.text("base_features").unwrap_or("sparse_super,large_file,filetype,resize_inode,dir_index");
         let features = std::iter::once(base).chain(view.of_types("features")).map(str::to_owned).collect();
@@ -68,9 +55,12 @@ impl Usual {
             block_bytes,
             cluster_bytes: view.number("cluster_size")?,
             inode_bytes: view.number("inode_size")?.filter(|&bytes| bytes != 0).unwrap_or(128),
-            bytes_per_inode: view.number::<u64>("inode_ratio")?.unwrap_or(8192).max(block_bytes.into()),
-            reserved_percent: view.number("reserved_ratio")?.unwrap_or(5.0),
+            bytes_per_inode: view
+                .number::<i64>("inode_ratio")?
+                .map_or(8192, |ratio| ratio.max(0).cast_unsigned()),
+            reserved_percent: view.real("reserved_ratio")?.unwrap_or(5.0),
             groups_per_flex: view.number("flex_bg_size")?.unwrap_or(16),
+            copies: view.number("num_backup_sb")?.unwrap_or(2),
             hash: HashAlgorithm::by_name(hash).ok_or_else(|| view.unfitting("hash_alg", hash))?,
             on_error: OnError::by_name(on_error).ok_or_else(|| view.unfitting("errors", on_error))?,
             mount_options: mount_options(view)?,
@@ -82,13 +72,32 @@ impl Usual {
     }
 }
 
+/// Refuses tags that ask for something that is not made.
+fn refuse_not_made(view: &View<'_>) -> Result<(), String> {
+    let is_on = |tag| view.boolean(tag).map(|on| on == Some(true));
+    let is_linux = |name: &str| name.eq_ignore_ascii_case("linux") || c_number(name) == Some(0);
+    let asked = [
+        ("options", view.text("options").is_some_and(|options| !options.trim().is_empty())),
+        ("journal_location", view.text("journal_location").is_some()),
+        ("packed_meta_blocks", is_on("packed_meta_blocks")?),
+        ("make_hugefiles", is_on("make_hugefiles")?),
+        ("creator_os", view.text("creator_os").is_some_and(|name| !is_linux(name))),
+    ];
+    let Some((tag, _)) = asked.into_iter().find(|(_, is_asked)| *is_asked) else { return Ok(()) };
+    let (name, value) = (view.name(), view.text(tag).unwrap_or_default().escape_debug());
+    Err(format!(
+        "{tag} = {value}, which {name} asks for, cannot be made; take it out, or leave the file out (--no-conf)"
+    ))
+}
+
 /// The superblock's bits of the mount options that are on by default.
 fn mount_options(view: &View<'_>) -> Result<u32, String> {
     let words = view.text("default_mntopts").unwrap_or("acl,user_xattr");
     let mut bits = 0;
-    for word in words.split(',').map(str::trim).filter(|word| !word.is_empty()) {
-        let (name, on) = word.strip_prefix('^').map_or((word, true), |name| (name, false));
-        let option = MountDefault::by_name(name).ok_or_else(|| view.unfitting("default_mntopts", words))?;
+    let separators = |letter: char| letter == ',' || letter.is_whitespace();
+    for word in words.split(separators).filter(|word| !word.is_empty()) {
+        let switched = MountDefault::switched_by(word);
+        let (option, on) = switched.ok_or_else(|| view.unfitting("default_mntopts", words))?;
         bits = option.switch(bits, on);
     }
     Ok(bits)
