@@ -151,7 +151,7 @@ fn as_copy(mut raw: RawSuperblock, new: &Superblock, group: Group) -> RawSuperbl
 mod tests {
     use std::sync::Arc;
 
-    use undercroft_block::{BlockDevice, Device, MemoryDevice};
+    use undercroft_block::{Device, MemoryDevice};
 
     use super::*;
     use crate::mkfs::{Family, MkfsOptions, mkfs};
