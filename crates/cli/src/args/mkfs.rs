@@ -120,11 +120,11 @@ pub(crate) struct MkfsArgs {
     #[arg(short = 'M', value_name = "DIRECTORY")]
     pub(crate) last_mounted: Option<OsString>,
 
-    /// UUID; `random` by default, `clear` is all zeroes
+    /// UUID; `random` by default, `clear` is all zeroes, `time` has the time in it
     #[arg(short = 'U', value_name = "UUID")]
     pub(crate) uuid: Option<String>,
 
-    /// Journal options: size=MEGABYTES
+    /// Journal options: size=MEGABYTES, fast_commit_size=KILOBYTES
     #[arg(short = 'J', value_name = "OPTIONS", value_delimiter = ',')]
     pub(crate) journal: Vec<String>,
 

@@ -40,7 +40,7 @@ pub(crate) struct TuneArgs {
     #[arg(short = 'U', long, value_name = "UUID")]
     pub(crate) uuid: Option<String>,
     /// Features, those with ^ in front switched off
-    #[arg(short = 'O', long, value_name = "FEATURES", value_delimiter = ',')]
+    #[arg(short = 'O', long, value_name = "FEATURES", value_delimiter = ',', allow_hyphen_values = true)]
     pub(crate) features: Vec<String>,
     /// Journal that -O has_journal adds: size=MEGABYTES
     #[arg(short = 'J', long, value_name = "size=MB")]
@@ -70,7 +70,7 @@ pub(crate) struct TuneArgs {
     #[arg(short = 'i', long, value_name = "INTERVAL")]
     pub(crate) interval: Option<String>,
     /// Mount options that it has by itself, those with ^ in front taken away
-    #[arg(short = 'o', long, value_name = "OPTIONS", value_delimiter = ',')]
+    #[arg(short = 'o', long, value_name = "OPTIONS", value_delimiter = ',', allow_hyphen_values = true)]
     pub(crate) mount_defaults: Vec<String>,
     /// stride=BLOCKS, stripe_width=BLOCKS, hash_alg=legacy|half_md4|tea, mount_opts=TEXT
     #[arg(short = 'E', long, value_name = "SETTINGS", value_delimiter = ',')]

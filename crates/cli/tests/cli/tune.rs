@@ -37,6 +37,11 @@ fn a_filesystem_is_tuned_in_the_words_of_tune2fs() {
     assert!(!report["features"].as_array().unwrap().contains(&"has_journal".into()), "{report}");
     assert_eq!(undercroft(["label", path]).text(), "data\n");
     undercroft(["tune", path, "-O", "has_journal", "-J", "size=4"]).succeeded();
+    undercroft(["tune", path, "-O", "-has_journal +Large_Dir", "-o", "-debug,ACL"]).succeeded();
+    let dump = tool(&format!("dumpe2fs -h {path}"), dir.path());
+    assert!(dump.contains("large_dir") && !dump.contains("has_journal"), "{dump}");
+    assert!(dump.contains("Default mount options:    user_xattr acl"), "{dump}");
+    undercroft(["tune", path, "-O", "FEATURE_C2"]).succeeded();
     tool(&format!("e2fsck -fn {path}"), dir.path());
     assert!(undercroft(["tune", "-l", path]).text().contains("has_journal"));
 }
