@@ -100,8 +100,9 @@ pub(crate) fn write_superblocks(volume: &Volume) -> Result<()> {
     Ok(())
 }
 
-/// Writes copies again if the last one of the superblock has another UUID, another label or other features: a crash came before
-/// all were written. That the orphan file has entries, and that the journal has changes, is no matter for copies. Those of the descriptors go with it where their checksums are of another kind.
+/// Writes copies again if the last one of the superblock has another UUID, another label or other features: a crash came
+/// before all were written. That the orphan file has entries, and that the journal has changes, is no matter for copies.
+/// Those of the descriptors go with it where their checksums are of another kind.
 ///
 /// # Errors
 /// I/O failure.
