@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::archive::once;
 use crate::oci::{As, Name, image_in_archive, image_in_layout, is_image_archive, is_image_layout};
-use crate::tar::{Archive, OpenArchive};
+use crate::tar::{Archive, OpenArchive, RECORD_BYTES};
 use crate::{
     ArchiveKind, Compression, DirectorySource, FileId, ImageOptions, LeftOut, Platform, Source, SourceError,
     SourceErrorKind, Stream, TarSource, archive_from, archive_in, decompressed, failure,
@@ -15,9 +15,6 @@ use crate::{
 
 /// How much of a stream is looked at to see whether it may be an image.
 const FIRST_BYTES: u64 = 256 << 10;
-
-/// The unit of a tar archive, in bytes.
-const RECORD_BYTES: usize = 512;
 
 /// What is said of a source without a byte: what makes the archive has failed, as a rule.
 const EMPTY: &str = "the archive is empty";

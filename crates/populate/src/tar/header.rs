@@ -5,7 +5,7 @@ use undercroft_vfs::DeviceNumber;
 use crate::SourceErrorKind;
 
 /// Headers are as large as this, and content fills multiples of it.
-pub(super) const RECORD_BYTES: usize = 512;
+pub(crate) const RECORD_BYTES: usize = 512;
 
 /// Where the checksum is, which counts as spaces in itself.
 const CHECKSUM: std::ops::Range<usize> = 148..156;

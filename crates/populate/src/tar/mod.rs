@@ -33,6 +33,7 @@ use std::ops::Range;
 
 use self::framing::Framing;
 use self::header::Header;
+pub(crate) use self::header::RECORD_BYTES;
 use self::names::{Names, Numbers};
 use self::pax::{Layered, Records};
 use crate::source::piece_len;

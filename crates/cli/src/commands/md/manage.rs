@@ -161,14 +161,13 @@ impl Managed<'_> {
             )
             .advise("only a member that has one can be replaced; `md remove` lets go of others"));
         };
-        let Some(new) = with else {
+        let Some((new, with)) = with.and_then(|new| Some((new, new.members.first()?))) else {
             return self
                 .array
                 .replace(role)
                 .map(drop)
                 .map_err(|error| md_failure(&error).advise("`--with NEW` brings one"));
         };
-        let [with] = &new.members[..] else { return Ok(()) };
         let spare = match self.spare(with)? {
             Some(spare) => spare,
             None => {
