@@ -201,3 +201,19 @@ fn flex_groups_that_cannot_be_are_found_and_nothing_is_tuned_or_resized() {
     assert_eq!(run(Command::new("e2fsck").args(["-fy", path])).code, 1);
     undercroft(["tune", "-m", "1", path]).text();
 }
+
+/// As e2fsck has it: the resize inode of blocks of 4 KiB is larger than a file may be without the feature.
+#[test]
+fn a_resize_inode_without_large_file_is_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("a.img");
+    fs::File::create(&image).unwrap().set_len(600 << 20).unwrap();
+    tool("mke2fs -q -F -t ext4 -b 4096 -O ^metadata_csum a.img", dir.path());
+    let path = image.to_str().unwrap();
+    assert_eq!(undercroft(["check", path]).code, 0);
+    assert_eq!(run(Command::new("debugfs").args(["-w", "-R", "feature -large_file", path])).code, 0);
+    assert_eq!(run(Command::new("e2fsck").args(["-fn", path])).code, 4);
+    let found = undercroft(["check", path]);
+    assert_eq!(found.code, 4, "{}", found.stderr);
+    assert!(String::from_utf8(found.stdout).unwrap().contains("take the feature large_file"));
+}

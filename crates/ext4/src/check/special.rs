@@ -75,6 +75,12 @@ impl Checker<'_> {
             self.check_unused_resize_inode(inode);
             return Ok(());
         }
+        if inode.size_bytes() > i32::MAX as u64
+            && !superblock.features().ro_compat.contains(RoCompat::LARGE_FILE)
+        {
+            let detail = format!("size is {} bytes, which take the feature large_file", inode.size_bytes());
+            self.findings.add("resize-inode", at, detail);
+        }
         let slots = &inode.raw.i_block;
         let others = (0..15).filter(|&slot| slot != DOUBLE_INDIRECT).any(|slot| le32(slots, slot * 4) != 0);
         let double = u64::from(le32(slots, DOUBLE_INDIRECT * 4));

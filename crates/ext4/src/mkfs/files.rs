@@ -192,7 +192,7 @@ impl Files<'_> {
             permissions: 0o600,
             links: 1,
             owner: (0, 0),
-            size_bytes: (12 + per_block + per_block * per_block) * block_bytes as u64,
+            size_bytes: resize_inode_bytes(block_bytes as u64),
             map: Map { i_block, by_extents: false, blocks },
         });
         Ok(())
@@ -268,4 +268,10 @@ pub(super) fn overhead_clusters(superblock: &Superblock, taken_by_groups: u64, j
         u64::from(superblock.geometry().first_data_block())
     };
     before + taken_by_groups + u64::from(journal_blocks).div_ceil(per_cluster)
+}
+
+/// The size of the resize inode, whose map is as large as two levels of lists make it.
+pub(super) fn resize_inode_bytes(block_bytes: u64) -> u64 {
+    let per_block = block_bytes / 4;
+    (12 + per_block + per_block * per_block) * block_bytes
 }

@@ -8,6 +8,7 @@ use zerocopy::FromZeros;
 
 use super::conf::Usual;
 use super::features::Chosen;
+use super::files::resize_inode_bytes;
 use super::options::MkfsOptions;
 use crate::checksum::crc32c;
 use crate::features::{Compat, Incompat, RoCompat};
@@ -92,6 +93,9 @@ impl Shape {
             chosen.give_up_if_set(RoCompat::PROJECT.into(), "inodes of 128 bytes have no room for it")?;
         }
         let groups = Groups::decide(options, &usual, &units, &mut chosen, size, blocks)?;
+        if chosen.compat(Compat::RESIZE_INODE) && resize_inode_bytes(block_bytes) > i32::MAX as u64 {
+            chosen.add(RoCompat::LARGE_FILE.into());
+        }
         let (journal_blocks, fast_commit_blocks) = journal(options, &mut chosen, &groups, &units)?;
         let orphan_file_blocks = orphan_file(options, &chosen, &groups, &units)?;
         let superblock = encode(options, &usual, device, &chosen, &units, &groups)?;
@@ -318,6 +322,8 @@ fn wanted_inodes(options: &MkfsOptions, usual: &Usual, units: &Units, size: u64)
     let size = size / block_bytes * block_bytes;
     let wanted = match (options.inodes, options.bytes_per_inode) {
         (Some(count @ 1..), _) => u64::from(count),
+        // Where there would be none, as many as libext2fs has by itself.
+        (_, Some(ratio)) if (1024..=1 << 26).contains(&ratio) && size < ratio => size / 4096,
         (_, Some(ratio)) if (1024..=1 << 26).contains(&ratio) => size / ratio,
         (_, Some(ratio)) => {
             return refuse(format!("an inode for every {ratio} bytes: take 1024 to 67108864"));

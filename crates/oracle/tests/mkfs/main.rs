@@ -194,6 +194,11 @@ fn cases() -> Vec<Case> {
             o.bytes_per_inode = Some(1024);
             o.per_group = Some(16384);
         }),
+        case("ext4", 40 * MIB, "").with(&["-i", "67108864"], |o| o.bytes_per_inode = Some(1 << 26)),
+        case("ext4", 65 * MIB, "").with(&["-i", "67108864"], |o| o.bytes_per_inode = Some(1 << 26)),
+        case("ext4", 600 * MIB, "^large_file,^huge_file"),
+        case("ext2", 64 * MIB, "^large_file").with(&["-b", "4096"], |o| o.block_bytes = Some(4096)),
+        case("ext4", 64 * MIB, "^large_file").with(&["-b", "2048"], |o| o.block_bytes = Some(2048)),
         case("ext4", 600 * MIB, "").with(&["-N", "500000"], |o| o.inodes = Some(500_000)),
         case("ext4", 600 * MIB, "bigalloc").with(&["-i", "32768"], |o| o.bytes_per_inode = Some(32768)),
         case("ext2", 64 * MIB, "none").with(&["-j"], |o| o.implied_features = "has_journal".into()),
