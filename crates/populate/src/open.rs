@@ -6,7 +6,9 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use crate::archive::once;
-use crate::oci::{As, Name, image_in_archive, image_in_layout, is_image_archive, is_image_layout};
+use crate::oci::{
+    As, Name, image_in_archive, image_in_layout, is_image_archive, is_image_layout, may_be_image_archive,
+};
 use crate::tar::{Archive, OpenArchive, RECORD_BYTES};
 use crate::{
     ArchiveKind, Compression, DirectorySource, FileId, ImageOptions, LeftOut, Platform, Source, SourceError,
@@ -120,10 +122,8 @@ fn on_stream(
             return Err(SourceError::new(shown, SourceErrorKind::Malformed(EMPTY.into())));
         }
         let begin = once(Box::new(Plain(Box::new(Cursor::new(first.clone())))));
-        // What is cut off says nothing yet.
-        let is_plain = name.kind == As::Tar
-            || begins_with_zeroes(&first)
-            || is_image_archive(shown, &begin).is_ok_and(|is_image| !is_image);
+        let is_plain =
+            name.kind == As::Tar || begins_with_zeroes(&first) || !may_be_image_archive(shown, &begin);
         stream = Box::new(Cursor::new(first).chain(stream));
         if is_plain {
             return Ok(Box::new(TarSource::new(shown, once(Box::new(Plain(stream))))));

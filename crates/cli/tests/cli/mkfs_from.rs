@@ -320,6 +320,27 @@ fn what_begins_with_zeroes_is_no_archive() {
     assert!(refused.starts_with("standard input") && refused.contains("it begins with zeroes"), "{refused}");
 }
 
+/// Files that have the names of layers are no image: a stream of them is not kept, however long it is.
+#[test]
+fn a_stream_of_archives_is_read_once() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("saved")).unwrap();
+    for number in 0..3 {
+        fs::write(dir.path().join(format!("saved/{number}.tar.gz")), vec![number; 300_000]).unwrap();
+    }
+    tool("tar -cf all.tar saved", dir.path());
+    let stream =
+        format!("{PROGRAM} mkfs ext4 a.img -q --no-conf --size 8M && {PROGRAM} tar-in a.img - < all.tar");
+    let mut command = Command::new("sh");
+    command.args(["-c", &stream]).current_dir(dir.path()).env("TMPDIR", "/nowhere");
+    run(&mut command).succeeded();
+    let image = dir.path().join("a.img");
+    assert_eq!(
+        undercroft(["ls", image.to_str().unwrap(), "/saved"]).text(),
+        "0.tar.gz\n1.tar.gz\n2.tar.gz\n"
+    );
+}
+
 #[test]
 fn too_few_inodes_for_the_sources_are_refused() {
     let dir = tempfile::tempdir().unwrap();

@@ -16,26 +16,55 @@ pub fn is_image_layout(path: &Path) -> bool {
     path.join(MARKER).is_file() && path.join(INDEX).is_file()
 }
 
+/// What the members of a tar say about whether it is an archive of images.
+#[derive(Default)]
+struct Look {
+    /// The marker of a layout or the manifest of `docker save` is there.
+    is_marked: bool,
+    /// The manifest names layers.
+    names_layers: bool,
+    /// There are members that archives of images do not have.
+    has_others: bool,
+}
+
 /// Whether a tar is an archive of images: it has the marker of a layout or the manifest of `docker save`, and nothing but
-/// what such archives have; or a manifest that names layers, whatever their names are. Of any other tar little more than
-/// the first member is read.
+/// what such archives have; or a manifest that names layers, whatever their names are. A tar is looked at as far as its
+/// members may be documents and layers: of most others, little more than the first member is read.
 pub(crate) fn is_image_archive(shown: &str, open: &OpenArchive) -> Result<bool, SourceError> {
-    let archive = open().map_err(|error| SourceError::new(shown, failure(error)))?;
-    let mut source = TarSource::new(shown, once(archive));
-    let mut is_marked = false;
-    let mut has_others = false;
-    while let Some(entry) = source.next_entry()? {
-        let is_manifest = entry.path.as_bytes() == MANIFEST.as_bytes();
-        if is_manifest && names_layers(&mut source, &entry)? {
-            return Ok(true);
-        }
-        has_others |= !is_of_image(&entry.path);
-        if has_others && !is_manifest && !may_be_saved(&entry) {
-            return Ok(false);
-        }
-        is_marked |= is_manifest || entry.path.as_bytes() == MARKER.as_bytes();
+    let mut look = Look::default();
+    look.at(shown, open)?;
+    Ok(look.is_image())
+}
+
+/// Whether a stream of which this is the beginning may be an archive of images. What has other members before it is cut
+/// off is taken for none: it may be large, and would have to be kept.
+pub(crate) fn may_be_image_archive(shown: &str, begin: &OpenArchive) -> bool {
+    let mut look = Look::default();
+    match look.at(shown, begin) {
+        Ok(()) => look.is_image(),
+        Err(_) => !look.has_others,
     }
-    Ok(is_marked && !has_others)
+}
+
+impl Look {
+    fn is_image(&self) -> bool {
+        self.names_layers || self.is_marked && !self.has_others
+    }
+
+    fn at(&mut self, shown: &str, open: &OpenArchive) -> Result<(), SourceError> {
+        let archive = open().map_err(|error| SourceError::new(shown, failure(error)))?;
+        let mut source = TarSource::new(shown, once(archive));
+        while let Some(entry) = source.next_entry()? {
+            let is_manifest = entry.path.as_bytes() == MANIFEST.as_bytes();
+            self.is_marked |= is_manifest || entry.path.as_bytes() == MARKER.as_bytes();
+            self.names_layers |= is_manifest && names_layers(&mut source, &entry)?;
+            self.has_others |= !is_of_image(&entry.path);
+            if self.names_layers || self.has_others && !is_manifest && !may_be_saved(&entry) {
+                break;
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Whether a member is a manifest of `docker save`: a list of images with layers.
