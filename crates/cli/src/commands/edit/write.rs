@@ -69,8 +69,12 @@ fn copy_stdin(place: &Place, file: &File) -> Result<(), Failure> {
 fn append(place: &Place, file: &File) -> Result<(), Failure> {
     let before = file.size_bytes();
     let inside = |error: Error| place.failure(&error);
-    file.drop_capabilities().map_err(inside)?;
+    let mut is_begun = false;
     let added = each_chunk(|chunk| {
+        if !is_begun {
+            file.drop_capabilities().map_err(inside)?;
+            is_begun = true;
+        }
         let mut rest = chunk;
         while !rest.is_empty() {
             let (_, written) = file.append(rest).map_err(inside)?;
@@ -84,7 +88,8 @@ fn append(place: &Place, file: &File) -> Result<(), Failure> {
     added
 }
 
-/// A terminal at which a text is typed. Its settings come back at the end.
+/// A terminal at which a text is typed. Its settings come back at the end; after a signal that ends the program, the shell
+/// that began it brings them back.
 struct Typing {
     before: Termios,
     /// The byte of the key that abandons the text.

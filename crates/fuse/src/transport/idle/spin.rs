@@ -5,10 +5,10 @@
 //! microseconds, yielding its processor in between, and only then sleeps. No more loops spin than there are processors,
 //! and no more than a few.
 //!
-//! While other programs need the processors a loop that yields comes back late. No request waits for it: the loops that
-//! sleep are woken for each. So spinning does not depend on the load, only on `poll_idle`: while idle processors poll
-//! (see `polling`), all loops sleep right after each answer, because a sleeping loop is woken quickly then, and a spinning
-//! one takes a processor from the client.
+//! While other programs need the processors a loop that yields comes back late. No request waits for it while another loop is
+//! free: one that sleeps is woken for each. So spinning does not depend on the load, only on `poll_idle`: while idle
+//! processors poll (see `polling`), all loops sleep right after each answer, because a sleeping loop is woken quickly then,
+//! and a spinning one takes a processor from the client.
 
 use std::io;
 use std::num::NonZeroUsize;
