@@ -8,8 +8,8 @@ use undercroft_vfs::{Error, Result, Timestamp};
 use zerocopy::FromBytes;
 
 use super::{
-    BASE_BYTES, CHECKSUM_HI, CHECKSUM_LO, Inode, InodeFlags, Location, RawInode, RawInodeExtra, checksums,
-    has_large_size, has_whole_checksum, time,
+    BASE_BYTES, CHECKSUM_HI, CHECKSUM_LO, Inode, InodeFlags, Location, RawInode, RawInodeExtra,
+    has_large_size, has_whole_checksum, record_seed, time,
 };
 use crate::checksum::crc32c;
 use crate::features::{Incompat, RoCompat};
@@ -329,9 +329,15 @@ pub(crate) fn put_checksums(volume: &Volume, first: u32, count: u32, table: &mut
 }
 
 fn put_checksum(volume: &Volume, number: u32, slot: &mut [u8]) {
-    let (_, sum) = checksums(volume, number, slot);
+    // Its own fields count as zeroes, so that they are; all is summed in one go then.
+    let is_whole = has_whole_checksum(slot);
+    slot[CHECKSUM_LO].fill(0);
+    if is_whole {
+        slot[CHECKSUM_HI].fill(0);
+    }
+    let sum = crc32c(record_seed(volume, number, slot), slot);
     slot[CHECKSUM_LO].copy_from_slice(&(sum as u16).to_le_bytes());
-    if has_whole_checksum(slot) {
+    if is_whole {
         slot[CHECKSUM_HI].copy_from_slice(&((sum >> 16) as u16).to_le_bytes());
     }
 }
