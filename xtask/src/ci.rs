@@ -1,7 +1,7 @@
-//! What continuous integration runs: every check, then every test.
+//! What continuous integration runs: every check, every test, then what operations cost.
 
 use crate::step::{Outcome, Steps, command};
-use crate::{dependencies, limit, test, tidy};
+use crate::{counts, dependencies, limit, test, tidy};
 
 pub(crate) fn run() -> Outcome {
     limit::end_after();
@@ -19,5 +19,6 @@ pub(crate) fn run() -> Outcome {
         command("cargo", &args, &[("RUSTDOCFLAGS", "-D warnings")])
     });
     test::add_steps(&mut steps);
+    steps.run("counts of operations", || counts::run(false));
     steps.finish()
 }

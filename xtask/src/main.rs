@@ -3,6 +3,7 @@
 
 mod bench;
 mod ci;
+mod counts;
 mod dependencies;
 mod fuzz;
 mod limit;
@@ -27,6 +28,9 @@ Usage: cargo xtask <chore>
          rebuild and parity
   bench xfs-read [GROUP ...]
          the same for reading and checking XFS; the groups are walk, read and check
+  counts [--write]
+         count what one operation of each workload costs, by callgrind, and compare with the budgets in
+         crates/bench/counts.json, or write new ones
   fuzz [TARGET [SECONDS]]
          fuzz everything that reads bytes from a disk, each target for a minute; needs a nightly toolchain
   tidy   the project's own rules about its source files
@@ -51,6 +55,8 @@ fn main() -> ExitCode {
             ["bench", "ext4-write", ref groups @ ..] => bench::run_ext4_write(groups),
             ["bench", "xfs-read", ref groups @ ..] => bench::run_xfs_read(groups),
             ["bench", "md", ref groups @ ..] => bench::run_md(groups),
+            ["counts"] => counts::run(false),
+            ["counts", "--write"] => counts::run(true),
             ["fuzz", ref args @ ..] => fuzz::run(args),
             ["tidy"] => tidy::run(),
             ["modules"] => tidy::write_modules(),

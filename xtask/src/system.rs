@@ -99,6 +99,7 @@ const NEEDS: &[Need] = &[
     need("fio", ["fio"; 5]),
     need("stress-ng", ["stress-ng"; 5]),
     need("zstd", ["zstd"; 5]),
+    need("valgrind", ["valgrind"; 5]),
     need("python3", ["python3", "python3", "python", "python3", "python3"]),
 ];
 

@@ -27,10 +27,16 @@ pub struct Job {
 }
 
 impl Job {
+    /// Operations of each worker, those included that warm it up and are not timed.
+    #[must_use]
+    pub fn operations(&self) -> u64 {
+        let ops = self.ops.get();
+        ops.saturating_add(warm_up(ops))
+    }
+
     /// Files that all workers create together where they stay, with those that warm them up.
     pub(crate) fn created(&self) -> u64 {
-        let ops = self.ops.get();
-        ops.saturating_add(warm_up(ops)).saturating_mul(self.threads.get().into())
+        self.operations().saturating_mul(self.threads.get().into())
     }
 
     /// What there must be before anything starts.

@@ -9,6 +9,7 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use undercroft_oracle::{LoopMount, MountMode};
@@ -229,8 +230,23 @@ fn a_disk_is_in_use_by_what_is_in_its_partitions() {
     });
     tool(&format!("umount {point}"), place.dir());
     // The device keeps what was added to it, whatever file it is given next.
-    tool(&format!("delpart {} 1", attached.0), place.dir());
+    delete_partition(&attached.0);
     refused.unwrap();
+}
+
+/// Deletes the first partition of a device. Whatever looks through all block devices, as `blkid` does, has it open for a
+/// moment, and is waited for.
+fn delete_partition(device: &str) {
+    let give_up = Instant::now() + Duration::from_secs(60);
+    loop {
+        let output = Command::new("delpart").args([device, "1"]).env("LC_ALL", "C").output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        if output.status.success() {
+            return;
+        }
+        assert!(said.contains("busy") && Instant::now() < give_up, "{said}");
+        sleep(Duration::from_millis(20));
+    }
 }
 
 #[test]
