@@ -4,6 +4,7 @@
 //! transaction is never committed, and later callers get the stored error.
 
 use std::cell::Cell;
+use std::convert::Infallible;
 
 use undercroft_sync::Declared;
 
@@ -60,8 +61,24 @@ impl<'a, C: Client> Handle<'a, C> {
         units: u32,
         change: impl FnOnce(&mut <C::Item as Item>::Guard<'_>) -> R,
     ) -> R {
+        let changed: Result<R, Infallible> = self.try_change(item, units, |guard| Ok(change(guard)));
+        match changed {
+            Ok(result) => result,
+        }
+    }
+
+    /// As [`change`](Self::change), of an item that is looked at first, under the same lock.
+    ///
+    /// # Errors
+    /// Those of `change`, which has changed nothing then.
+    pub fn try_change<R, E>(
+        &self,
+        item: &C::Item,
+        units: u32,
+        change: impl FnOnce(&mut <C::Item as Item>::Guard<'_>) -> Result<R, E>,
+    ) -> Result<R, E> {
         let mut guard = item.lock();
-        let result = change(&mut guard);
+        let result = change(&mut guard)?;
         let state = guard.state_mut();
         let is_first = state.changed_in != self.tid;
         state.changed_in = self.tid;
@@ -70,7 +87,7 @@ impl<'a, C: Client> Handle<'a, C> {
             self.charge(units);
             self.transactions.add_item(self.slot, item.clone());
         }
-        result
+        Ok(result)
     }
 
     /// Uses units, for a client whose changes take more of the log than the item's first.

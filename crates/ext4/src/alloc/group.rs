@@ -434,9 +434,9 @@ fn validated_bitmap(
     let superblock = volume.superblock();
     let block = volume.block(home)?;
     if superblock.has_metadata_checksums() {
-        let buffer = block.buffer();
-        buffer.verify_once(kind as u32, || {
-            let computed = bitmap_checksum(superblock, &buffer, bits);
+        let guard = block.lock();
+        guard.buffer().verify_once(kind as u32, || {
+            let computed = bitmap_checksum(superblock, guard.buffer(), bits);
             if computed == stored {
                 return Ok(());
             }

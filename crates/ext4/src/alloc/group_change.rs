@@ -8,7 +8,7 @@ use undercroft_vfs::Result;
 use super::bits;
 use super::group::{BlocksGuard, GroupCell, InodesGuard};
 use crate::error::corrupt_block;
-use crate::transaction::{Block, Handle, Seal};
+use crate::transaction::{Handle, Seal};
 
 impl GroupCell {
     /// Marks blocks as used on disk. They are taken in the map.
@@ -78,19 +78,22 @@ impl GroupCell {
         range: Range<u32>,
     ) -> Result<()> {
         let count = range.end - range.start;
-        let taken = if blocks.uninit {
-            None
-        } else {
-            let bitmap = self.block_bitmap(handle.volume(), blocks)?;
-            bits::all_set(&bitmap.buffer(), range.clone()).then_some(bitmap)
-        };
-        let Some(bitmap) = taken else {
+        let freed_already = || {
             let range = self.absolute(&range);
             let detail =
                 format!("blocks {} to {} are freed, but not all are in use", range.start, range.end - 1);
-            return Err(corrupt_block("block bitmap", self.block_bitmap, detail));
+            Err(corrupt_block("block bitmap", self.block_bitmap, detail))
         };
-        handle.change_block(&bitmap, Seal::Plain, |bitmap| bits::clear(bitmap, range));
+        if blocks.uninit {
+            return freed_already();
+        }
+        let bitmap = self.block_bitmap(handle.volume(), blocks)?;
+        handle.look_and_change_block(
+            &bitmap,
+            Seal::Plain,
+            |bitmap| if bits::all_set(bitmap, range.clone()) { Ok(()) } else { freed_already() },
+            |bitmap| bits::clear(bitmap, range.clone()),
+        )?;
         self.free_on_disk.fetch_add(count, Ordering::Relaxed);
         blocks.changed = true;
         Ok(())
@@ -118,17 +121,24 @@ impl GroupCell {
             inodes.changed = true;
             return Ok(());
         }
-        let bitmap = if inodes.uninit { None } else { Some(self.inode_bitmap(handle.volume(), inodes)?) };
-        let changes = |bitmap: &Block| bits::all_set(&bitmap.buffer(), range.clone()) != used;
-        let Some(bitmap) = bitmap.filter(changes) else {
+        let so_already = || {
             let number = self.number.0 * per_group + bit + 1;
             let state = if used { "used" } else { "freed" };
             let detail = format!("inode {number} is {state}, but it is so already");
-            return Err(corrupt_block("inode bitmap", self.inode_bitmap, detail));
+            Err(corrupt_block("inode bitmap", self.inode_bitmap, detail))
         };
-        handle.change_block(&bitmap, Seal::Plain, |bitmap| {
-            if used { bits::set(bitmap, range) } else { bits::clear(bitmap, range) }
-        });
+        if inodes.uninit {
+            return so_already();
+        }
+        let bitmap = self.inode_bitmap(handle.volume(), inodes)?;
+        handle.look_and_change_block(
+            &bitmap,
+            Seal::Plain,
+            |bitmap| if bits::all_set(bitmap, range.clone()) == used { so_already() } else { Ok(()) },
+            |bitmap| {
+                if used { bits::set(bitmap, range.clone()) } else { bits::clear(bitmap, range.clone()) }
+            },
+        )?;
         inodes.changed = true;
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! A handle: an operation's part in the running transaction, in which it changes blocks.
 
+use undercroft_cache::Buffer;
 use undercroft_vfs::Result;
 
 use super::{Block, Seal, Tid};
@@ -72,6 +73,25 @@ impl<'a> Handle<'a> {
         self.0.change(block, 1, |guard| {
             guard.private_mut().seal = seal;
             change(guard.bytes_mut())
+        })
+    }
+
+    /// As [`change_block`](Self::change_block), of a block that is looked at first, under the same lock.
+    ///
+    /// # Errors
+    /// Those of `look`. Nothing has changed then.
+    pub(crate) fn look_and_change_block(
+        &self,
+        block: &Block,
+        seal: Seal,
+        look: impl FnOnce(&Buffer) -> Result<()>,
+        change: impl FnOnce(&mut [u8]),
+    ) -> Result<()> {
+        self.0.try_change(block, 1, |guard| {
+            look(guard.buffer())?;
+            guard.private_mut().seal = seal;
+            change(guard.bytes_mut());
+            Ok(())
         })
     }
 
