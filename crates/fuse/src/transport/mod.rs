@@ -16,6 +16,7 @@
 //! | `reply`     | putting a reply together                             |
 //! | `encode`    | attributes and names in the kernel's terms           |
 //! | `ring`      | requests over io_uring                               |
+//! | `ending`    | how its threads learn of the connection's end        |
 //! | `idle`      | what threads do between requests                     |
 //! | `negotiate` | the first message                                    |
 //! | `dispatch`  | which request is answered by what                    |
@@ -31,6 +32,7 @@ mod abi;
 mod device;
 mod dispatch;
 mod encode;
+mod ending;
 mod idle;
 mod negotiate;
 mod notify;
@@ -57,6 +59,7 @@ use crate::panics::caught;
 use crate::server::Server;
 use abi::{InitFlags, MINOR_ASKING_FOR_MODE};
 use dispatch::{Dispatcher, Next};
+use ending::Ending;
 use idle::limit::WaitPermits;
 use idle::polling::{self, Keeping, Latency, Pace};
 use idle::spin::{Watch, Watcher};
@@ -90,6 +93,7 @@ pub(crate) struct Connection {
     loops: usize,
     /// Where requests come over io_uring.
     rings: Option<ring::Plan>,
+    ending: Ending,
     /// Where the kernel is told that processors should not halt.
     latency_request: Option<File>,
 }
@@ -122,12 +126,23 @@ impl Connection {
         let commit_pause = options.commit_pause.filter(|_| keeps_something);
         let loops = if rings.is_some() { 1 } else { loops };
         let latency_request = if options.poll_idle { polling::open_request() } else { None };
-        Ok(Self { device, dispatcher, notifier, server, commit_pause, loops, rings, latency_request })
+        let ending = Ending::new()?;
+        Ok(Self { device, dispatcher, notifier, server, commit_pause, loops, rings, ending, latency_request })
     }
 
     /// Serves until the mount is gone. `lost` is told, by a thread that cannot go on, why.
     pub(crate) fn run(self, lost: &Lost<'_>) -> io::Result<()> {
-        let Self { device, dispatcher, notifier, server, commit_pause, loops, rings, latency_request } = self;
+        let Self {
+            device,
+            dispatcher,
+            notifier,
+            server,
+            commit_pause,
+            loops,
+            rings,
+            ending,
+            latency_request,
+        } = self;
         // Where the device may not be opened again, as for some users, all loops read from one descriptor.
         let others: Vec<Option<Device>> = (1..loops).map(|_| device.another().ok()).collect();
         let (watch, turns) = (Watch::new(), WaitPermits::new());
@@ -161,9 +176,10 @@ impl Connection {
                     Some(own) => (own, Some(&watch)),
                     None => (&*device, None),
                 };
-                let (turns, dispatcher) = (&turns, &dispatcher);
+                let (turns, dispatcher, ending) = (&turns, &dispatcher, &ending);
                 let gathering = rings.is_some().then_some(GATHERING);
                 let serve = move || {
+                    let _told = ending.tell_on_drop();
                     until_lost(lost, || {
                         serve(Watcher::new(device, watch, turns, Pace::new(latency)), dispatcher, gathering)
                     })
@@ -174,7 +190,9 @@ impl Connection {
                 }
             }
             if let Some(rings) = rings {
-                let started = rings.start(scope, &device, &dispatcher, latency, lost, &mut running);
+                let (device, dispatcher, ending) = (&*device, &dispatcher, &ending);
+                let shared = ring::Shared { device, dispatcher, ending, latency, lost };
+                let started = rings.start(scope, shared, &mut running);
                 not_started = not_started.and(started);
             }
             // The kernel holds everything back until all queues are served, and the loops that are there wait for it.

@@ -23,12 +23,15 @@ use std::mem;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::ptr::NonNull;
 use std::thread;
+use std::time::Duration;
 
 use io_uring::{IoUring, Probe, cqueue, opcode, squeue, types};
+use rustix::event::PollFlags;
 use rustix::io::Errno;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use super::dispatch::Dispatcher;
+use super::ending::Ending;
 use super::idle::placement::Placement;
 use super::idle::polling::{Latency, Pace};
 use super::reply::{self, Reply};
@@ -48,6 +51,12 @@ const PAYLOAD_BYTES: usize = REQUEST_BYTES as usize;
 
 /// The payload of a reply lies behind this much room, so that replies are put together where the kernel takes them.
 const REPLY_HEADER_BYTES: usize = reply::HEADER_BYTES;
+
+/// The completion by which a thread learns that the connection has ended; others have the numbers of entries.
+const ENDED: u64 = u64::MAX;
+
+/// How long a thread waits for its entries then. The kernel gives them back in a moment.
+const GRACE: Duration = Duration::from_secs(10);
 
 /// `fuse_uring_req_header`.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -118,10 +127,7 @@ impl Plan {
     pub(super) fn start<'scope>(
         self,
         scope: &'scope thread::Scope<'scope, '_>,
-        device: &'scope Device,
-        dispatcher: &'scope Dispatcher,
-        latency: Option<&'scope Latency>,
-        lost: &'scope Lost<'_>,
+        shared: Shared<'scope>,
         running: &mut Vec<thread::ScopedJoinHandle<'scope, io::Result<()>>>,
     ) -> io::Result<()> {
         let start = |(processor, queues): (Option<usize>, Vec<u16>)| {
@@ -129,11 +135,7 @@ impl Plan {
                 Some(processor) => format!("fuse-cpu-{processor}"),
                 None => "fuse-cpu-absent".to_owned(),
             };
-            let serve = move || {
-                until_lost(lost, || {
-                    serve(device, &queues, dispatcher, Placement::on(processor), Pace::new(latency))
-                })
-            };
+            let serve = move || until_lost(shared.lost, || serve(shared, &queues, Placement::on(processor)));
             thread::Builder::new().name(name).spawn_scoped(scope, serve)
         };
         self.threads.into_iter().try_for_each(|thread| {
@@ -170,25 +172,37 @@ fn parse_processors(list: &str) -> Option<Vec<u16>> {
     Some(numbers)
 }
 
+/// What the threads have in common.
+#[derive(Clone, Copy)]
+pub(super) struct Shared<'a> {
+    pub(super) device: &'a Device,
+    pub(super) dispatcher: &'a Dispatcher,
+    pub(super) ending: &'a Ending,
+    pub(super) latency: Option<&'a Latency>,
+    pub(super) lost: &'a Lost<'a>,
+}
+
 /// A thread's work: its entries go to the kernel, and come back each with a request.
-fn serve(
-    device: &Device,
-    queues: &[u16],
-    dispatcher: &Dispatcher,
-    mut placement: Placement,
-    mut pace: Pace<'_>,
-) -> io::Result<()> {
-    let mut ring = ring((queues.len() as u32).next_power_of_two())?;
+fn serve(shared: Shared<'_>, queues: &[u16], mut placement: Placement) -> io::Result<()> {
+    let Shared { device, dispatcher, ending, latency, .. } = shared;
+    let mut pace = Pace::new(latency);
+    let mut ring = ring((queues.len() as u32 + 1).next_power_of_two())?;
     let fd = device.as_fd().as_raw_fd();
     let mut entries: Vec<Entry> = queues.iter().map(|queue| Entry::new(*queue)).collect();
     let mut reply = Reply::new();
     for (index, entry) in entries.iter_mut().enumerate() {
         entry.give(&mut ring, fd, index, REGISTER)?;
     }
+    watch(&mut ring, ending)?;
+    let mut has_ended = false;
     let mut failures = Failures::default();
     loop {
-        match ring.submit_and_wait(1) {
-            Ok(_) => failures.end(),
+        match wait(&ring, has_ended, GRACE) {
+            Ok(Waited::Completion) => failures.end(),
+            Ok(Waited::InVain) => {
+                dispatcher.complain(KEPT);
+                return Ok(());
+            }
             Err(error) if Errno::from_io_error(&error) == Some(Errno::INTR) => continue,
             Err(error) => {
                 failures.note(error)?;
@@ -199,6 +213,7 @@ fn serve(
             // Not for the length of the body, which submits.
             let done = ring.completion().next();
             let Some(done) = done else { break };
+            has_ended |= done.user_data() == ENDED;
             let index = done.user_data() as usize;
             let Some(entry) = entries.get_mut(index) else { continue };
             entry.held_by_kernel = false;
@@ -219,6 +234,33 @@ fn serve(
         if entries.iter().all(|entry| !entry.held_by_kernel) {
             return Ok(());
         }
+    }
+}
+
+/// Lets the end of the connection end a wait.
+fn watch(ring: &mut Ring, ending: &Ending) -> io::Result<()> {
+    let readable = u32::from(PollFlags::IN.bits());
+    let entry = opcode::PollAdd::new(types::Fd(ending.raw()), readable).build().user_data(ENDED);
+    // SAFETY: the command has no memory of ours; a descriptor that is closed is an error of the command.
+    unsafe { ring.submission().push(&entry.into()) }.map_err(|_| io::Error::other("the ring is full"))
+}
+
+enum Waited {
+    Completion,
+    /// The connection has ended, and nothing comes any more.
+    InVain,
+}
+
+/// Submits what is prepared, and waits for a completion: no longer than `grace` if the connection `has_ended`.
+fn wait(ring: &Ring, has_ended: bool, grace: Duration) -> io::Result<Waited> {
+    if !has_ended {
+        return ring.submit_and_wait(1).map(|_| Waited::Completion);
+    }
+    let limit = types::Timespec::from(grace);
+    match ring.submitter().submit_with_args(1, &types::SubmitArgs::new().timespec(&limit)) {
+        Ok(_) => Ok(Waited::Completion),
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::TIME) => Ok(Waited::InVain),
+        Err(error) => Err(error),
     }
 }
 
@@ -332,6 +374,9 @@ impl Entry {
     }
 }
 
+/// Why a thread ends without its entries.
+const KEPT: &str = "the kernel did not give back a command of a connection that has ended";
+
 /// Why a request is refused before it is looked at.
 const HALF: &str = "the kernel sent half a request, which was refused";
 
@@ -376,6 +421,22 @@ mod tests {
         let plan = Plan::for_processors(&[0, 1, 2, 3], &[0, 2], 2).unwrap();
         let bound = |processor: u16| (Some(usize::from(processor)), vec![processor]);
         assert_eq!(plan.threads, [bound(0), bound(0), bound(2), bound(2), (None, vec![1, 3])]);
+    }
+
+    #[test]
+    fn a_thread_whose_entries_never_come_back_ends_with_the_connection() {
+        let (silent, _writer) = io::pipe().unwrap();
+        let ending = Ending::new().unwrap();
+        let mut ring = ring(2).unwrap();
+        let never =
+            opcode::PollAdd::new(types::Fd(silent.as_raw_fd()), u32::from(PollFlags::IN.bits())).build();
+        // SAFETY: as in `watch`.
+        unsafe { ring.submission().push(&never.into()) }.unwrap();
+        watch(&mut ring, &ending).unwrap();
+        drop(ending.tell_on_drop());
+        assert!(matches!(wait(&ring, false, GRACE), Ok(Waited::Completion)));
+        assert_eq!(ring.completion().next().map(|done| done.user_data()), Some(ENDED));
+        assert!(matches!(wait(&ring, true, Duration::from_millis(10)), Ok(Waited::InVain)));
     }
 
     #[test]
