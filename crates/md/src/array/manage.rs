@@ -49,12 +49,7 @@ impl Core {
             };
             let (number, template) = self.records.with_state(|state| -> Result<_> {
                 self.check_new(device, state.disks.iter())?;
-                let taken = |number: u32| state.disks.iter().any(|disk| disk.member.number() == number);
-                // Numbers of the first members are left to them: one that comes back has its own.
-                let first = self.geometry().members;
-                // A spare keeps its own, too: spares that are not open have the others.
-                let own_number = own_number.filter(|&number| number >= first && !taken(number));
-                let number = own_number.or_else(|| (first..).find(|&number| !taken(number))).unwrap_or(first);
+                let number = state.number_for_new(own_number, self.geometry().members);
                 for disk in &mut state.disks {
                     let name = disk.member.device().name();
                     disk.superblock.set_role(number, DeviceRole::Spare, &name)?;

@@ -216,6 +216,7 @@ pub(crate) fn plan(candidates: Vec<Candidate>, force: bool) -> Result<Plan> {
         warnings,
         roles: freshest.roles.clone(),
     };
+    renumber_spares(&mut plan);
     check_numbers(&plan)?;
     histories::check(&plan)?;
     if force {
@@ -313,6 +314,40 @@ fn geometry(freshest: &Superblock, places: &[PlannedPlace]) -> Geometry {
         members: freshest.raid_disks,
         chunk_bytes: freshest.chunk_bytes,
         member_bytes: places.iter().map(bytes_of).collect(),
+    }
+}
+
+/// Gives a spare whose number another device has a new one. This is how an array ends up to which a device was added
+/// while the spare was not there; Linux leaves one of the two out. A copy of a device keeps its number, and is refused.
+fn renumber_spares(plan: &mut Plan) {
+    let in_places = plan.places.iter().flat_map(|place| place.member.iter().chain(&place.replacement));
+    let returning = plan.returning.iter().map(|(_, joined)| joined);
+    let mut taken: Vec<(u32, Uuid)> = in_places
+        .chain(returning)
+        .map(|joined| &joined.superblock)
+        .chain(plan.left_out.iter().map(|left| &left.candidate.superblock))
+        .map(|superblock| (superblock.number, superblock.device_uuid))
+        .collect();
+    let room_of = |joined: &Joined| joined.superblock.room_for_roles();
+    let in_places = plan.places.iter().flat_map(|place| place.member.iter().chain(&place.replacement));
+    let room = in_places.chain(&plan.spares).map(room_of).min().unwrap_or(0) as u32;
+    let is_named = |number: u32| matches!(plan.roles.get(number as usize), Some(DeviceRole::Active(_)));
+    // Whatever the order in which they are given, the same ones keep their numbers.
+    let mut spares: Vec<&mut Joined> = plan.spares.iter_mut().collect();
+    spares.sort_by_key(|spare| (std::cmp::Reverse(spare.superblock.events), spare.superblock.device_uuid));
+    let all: Vec<u32> = spares.iter().map(|spare| spare.superblock.number).collect();
+    for spare in spares {
+        let superblock = &mut spare.superblock;
+        let is_held = |other: &(u32, Uuid)| other.0 == superblock.number && other.1 != superblock.device_uuid;
+        if taken.iter().any(is_held) {
+            let is_free = |number: &u32| {
+                !is_named(*number) && !all.contains(number) && taken.iter().all(|other| other.0 != *number)
+            };
+            if let Some(number) = (plan.geometry.members..room).find(is_free) {
+                superblock.number = number;
+            }
+        }
+        taken.push((superblock.number, superblock.device_uuid));
     }
 }
 

@@ -197,7 +197,7 @@ impl Superblock {
     }
 
     /// How many entries the table of roles may have before it meets what lies behind it.
-    fn room_for_roles(&self) -> usize {
+    pub(crate) fn room_for_roles(&self) -> usize {
         let behind = [
             self.bitmap.map(|area| area.offset),
             self.ppl.map(|ppl| ppl.area.offset),

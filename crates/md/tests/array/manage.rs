@@ -1,5 +1,6 @@
 //! Devices come and go, and background work is driven.
 
+use std::collections::BTreeSet;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
@@ -283,4 +284,101 @@ fn members_may_be_arrays_with_bitmaps_of_their_own() {
     outer.close().unwrap();
     assert_eq!(outer.status().bitmap.unwrap().set, 0, "cleared when it is closed");
     assert_eq!(check(&inner[0]), 0);
+}
+
+/// A device that is added while a spare is not there may get the spare's number: the tables of roles do not tell it.
+#[test]
+fn a_spare_that_was_not_there_gets_another_number() {
+    let devices = blank(5, DATA);
+    let new = CreateOptions { spares: 2, ..small(Level::Raid1) };
+    create(&devices[..4], &new).close().unwrap();
+    let array = open(&devices[..2]);
+    array.add(devices[4].clone()).unwrap();
+    array.close().unwrap();
+
+    let numbers = |devices: &[Device]| -> Vec<u32> {
+        let array = open(devices);
+        let members = array.status().members;
+        assert!(members.iter().all(|member| member.failure.is_none()));
+        // Writing marks the array as active, so that all superblocks are written.
+        fill(&array, 1);
+        assert!(array.wait_for_sync(LONG));
+        array.close().unwrap();
+        let mut numbers: Vec<u32> = members.iter().map(|member| member.number).collect();
+        numbers.sort_unstable();
+        numbers
+    };
+    assert_eq!(numbers(&devices), [0, 1, 2, 3, 4]);
+    let stored: BTreeSet<u32> = devices.iter().map(stored_number).collect();
+    assert_eq!(stored, BTreeSet::from([0, 1, 2, 3, 4]));
+
+    // As well where the new device has got a role.
+    create(&devices[..4], &new).close().unwrap();
+    let array = open(&devices[..2]);
+    array.fail(1).unwrap();
+    array.remove(1).unwrap();
+    array.add(devices[4].clone()).unwrap();
+    assert!(array.wait_for_sync(LONG));
+    array.close().unwrap();
+    let left = [devices[0].clone(), devices[4].clone(), devices[2].clone(), devices[3].clone()];
+    assert_eq!(numbers(&left), [0, 2, 3, 4]);
+    let numbers: BTreeSet<u32> = left.iter().map(stored_number).collect();
+    assert_eq!(numbers, BTreeSet::from([0, 2, 3, 4]));
+
+    // A copy of a spare is still no device of its own.
+    let copy = blank(1, DATA).remove(0);
+    let mut bytes = vec![0; usize::try_from(devices[3].size_bytes()).unwrap()];
+    devices[3].read_at(0, &mut bytes).unwrap();
+    copy.write_at(0, &bytes).unwrap();
+    let both: Vec<Device> = left.iter().cloned().chain([copy]).collect();
+    let error = Array::open(both, ArrayOptions::default()).unwrap_err().to_string();
+    assert!(error.contains("both claim device number"), "{error}");
+}
+
+/// Bytes of the superblock, which lies 4 KiB into the device.
+const SUPERBLOCK: u64 = 4096;
+
+fn stored_number(device: &Device) -> u32 {
+    let mut number = [0; 4];
+    device.read_at(SUPERBLOCK + 160, &mut number).unwrap();
+    u32::from_le_bytes(number)
+}
+
+/// Changes a superblock, and seals it.
+fn change_superblock(device: &Device, change: impl FnOnce(&mut [u8])) {
+    let mut bytes = vec![0; 4096];
+    device.read_at(SUPERBLOCK, &mut bytes).unwrap();
+    change(&mut bytes);
+    bytes[216..220].fill(0);
+    let roles = u32::from_le_bytes(bytes[220..224].try_into().unwrap()) as usize;
+    let sum: u64 = bytes[..256 + 2 * roles]
+        .chunks(4)
+        .map(|word| {
+            let mut padded = [0; 4];
+            padded[..word.len()].copy_from_slice(word);
+            u64::from(u32::from_le_bytes(padded))
+        })
+        .sum();
+    bytes[216..220].copy_from_slice(&((sum & 0xffff_ffff) as u32 + (sum >> 32) as u32).to_le_bytes());
+    device.write_at(SUPERBLOCK, &bytes).unwrap();
+}
+
+#[test]
+fn a_spare_whose_number_does_not_fit_the_tables_gets_another_one() {
+    let devices = blank(3, DATA);
+    create(&devices, &CreateOptions { spares: 1, ..small(Level::Raid1) }).close().unwrap();
+    // The list of bad blocks of the members follows the first KiB of the superblock, so that tables have 384 entries.
+    for device in &devices[..2] {
+        change_superblock(device, |bytes| bytes[188..192].copy_from_slice(&2_i32.to_le_bytes()));
+        device.write_at(SUPERBLOCK + 1024, &[0xff; 3072]).unwrap();
+    }
+    change_superblock(&devices[2], |bytes| {
+        bytes[160..164].copy_from_slice(&500_u32.to_le_bytes());
+        bytes[220..224].copy_from_slice(&501_u32.to_le_bytes());
+        bytes[256 + 256..256 + 2 * 501].fill(0xff);
+    });
+    let array = open(&devices[..2]);
+    assert_eq!(array.add(devices[2].clone()).unwrap(), 2);
+    array.close().unwrap();
+    assert_eq!(open(&devices).status().members.len(), 3);
 }
