@@ -87,7 +87,7 @@ pub(crate) fn grow_unmounted(
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<GrowReport, Failure> {
     let shown = spec.shown();
-    let opened = image::open_for(spec, Use::Write(Writing::default()), VfsOptions::default())?;
+    let opened = image::open_for(spec, Use::Write(Writing::by_tool()), VfsOptions::default())?;
     let whole = opened.partition.is_none().then_some(spec);
     let below = Below { whole, open: None, shown: &shown };
     let grown = grow(&opened.filesystem, &below, size_bytes, progress);

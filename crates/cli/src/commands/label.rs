@@ -79,11 +79,7 @@ pub(super) fn of_unmounted(
     };
     drop(located);
     can_be.map_err(|error| failure(&shown, &error))?;
-    let opened = image::open_for(
-        spec,
-        Use::Write(Writing { is_by_tool: true, ..Writing::default() }),
-        VfsOptions::default(),
-    )?;
+    let opened = image::open_for(spec, Use::Write(Writing::by_tool()), VfsOptions::default())?;
     let before = label_of(&opened.filesystem);
     let changed = change(&opened.filesystem, &label, &shown);
     let closed = opened.close(|error| failure(&shown, error));

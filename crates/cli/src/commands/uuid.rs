@@ -136,11 +136,7 @@ pub(super) fn change_unmounted(spec: &ImageSpec, change: UuidChange) -> Result<C
                 }
                 ext4.check_new_uuid().map_err(|error| failure(&shown, &error))?;
             }
-            let opened = image::open_for(
-                spec,
-                Use::Write(Writing { is_by_tool: true, ..Writing::default() }),
-                VfsOptions::default(),
-            )?;
+            let opened = image::open_for(spec, Use::Write(Writing::by_tool()), VfsOptions::default())?;
             let before = uuid_of(&opened.filesystem);
             let changed = match &opened.filesystem {
                 Filesystem::Ext4(ext4) => {

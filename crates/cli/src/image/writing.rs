@@ -27,6 +27,11 @@ pub(crate) struct Writing {
 }
 
 impl Writing {
+    /// As a tool writes that changes an image without a mount.
+    pub(crate) fn by_tool() -> Self {
+        Self { is_by_tool: true, ..Self::default() }
+    }
+
     /// In terms of ext4.
     ///
     /// # Errors

@@ -173,6 +173,63 @@ fn a_label_and_a_uuid_count_as_no_mount() {
     tool("e2fsck -fn image", dir.path());
 }
 
+/// As by debugfs, tune2fs and resize2fs: only a mount counts as one.
+#[test]
+fn tools_count_no_mount() {
+    let dir = tempfile::tempdir().unwrap();
+    tool("truncate -s 64M image", dir.path());
+    tool("mke2fs -q -t ext4 image 32M", dir.path());
+    tool("tune2fs -C 3 image", dir.path());
+    let image = dir.path().join("image");
+    let path = image.to_str().unwrap();
+    fs::write(dir.path().join("file"), [7; 5000]).unwrap();
+    let file = dir.path().join("file");
+    let counted = |what: &dyn std::fmt::Debug, mounts: u16| {
+        let dump = tool("dumpe2fs -h image", dir.path());
+        let line = format!("Mount count:              {mounts}");
+        assert!(dump.contains(&line), "{what:?}: {line} in {dump}");
+        dump
+    };
+    for args in [
+        vec!["grow", path],
+        vec!["mkdir", path, "/dir"],
+        vec!["put", path, file.to_str().unwrap(), "/dir/file"],
+        vec!["mv", path, "/dir/file", "/file"],
+        vec!["chmod", path, "600", "/file"],
+        vec!["rm", path, "/file"],
+        vec!["tune", "-m", "1", path],
+        vec!["tune", "-O", "^has_journal,^orphan_file", path],
+        vec!["tune", "-O", "has_journal,^metadata_csum", path],
+        vec!["resize", path, "48M"],
+        vec!["compact", path],
+    ] {
+        undercroft(&args).succeeded();
+        let dump = counted(&args, 3);
+        assert!(dump.contains("Last mount time:          n/a"), "{args:?}: {dump}");
+    }
+    undercroft(["tune", "-O", "^has_journal", path]).succeeded();
+    fs::write(&file, vec![7; 32 << 20]).unwrap();
+    undercroft(["put", path, file.to_str().unwrap(), "/large"]).succeeded();
+    // There is no room for such a journal, which the filesystem says only when it is open.
+    let refused = undercroft(["tune", "-O", "has_journal", "-J", "size=20", path]);
+    assert!(refused.code != 0 && refused.stderr.contains("no space left"), "{refused:?}");
+    counted(&"-J", 3);
+    assert_ne!(undercroft(["grow", path, "1M"]).code, 0);
+    counted(&"grow", 3);
+    undercroft(["tune", "-C", "5", "-O", "has_journal", path]).succeeded();
+    counted(&"-C", 5);
+    undercroft(["tune", "-C", "6", "-O", "^has_journal", path]).succeeded();
+    counted(&"-C", 6);
+    tool("e2fsck -fn image", dir.path());
+    fs::create_dir(dir.path().join("tree")).unwrap();
+    fs::copy(&file, dir.path().join("tree/file")).unwrap();
+    let made = dir.path().join("made");
+    let source = dir.path().join("tree");
+    undercroft(["mkfs", "ext4", made.to_str().unwrap(), "--from", source.to_str().unwrap()]).succeeded();
+    let dump = tool("dumpe2fs -h made", dir.path());
+    assert!(dump.contains("Mount count:              0"), "{dump}");
+}
+
 /// Linux reads such a size of flex groups as 1, and e2fsck takes the superblock for damaged.
 #[test]
 fn flex_groups_that_cannot_be_are_found_and_nothing_is_tuned_or_resized() {
@@ -198,6 +255,7 @@ fn flex_groups_that_cannot_be_are_found_and_nothing_is_tuned_or_resized() {
     assert!(fs::read(&image).unwrap() == before, "nothing has changed");
     refused(&["grow", path]);
     refused(&["label", path, "new"]);
+    assert_eq!(fs::read(&image).unwrap()[1024 + 0x34..][..2], [0, 0], "the count of mounts");
     assert_eq!(run(Command::new("e2fsck").args(["-fy", path])).code, 1);
     undercroft(["tune", "-m", "1", path]).text();
 }

@@ -149,7 +149,7 @@ pub fn shrink(
             break;
         }
         let mut tried = least;
-        match pass(device, options, &before, &mut tried, has_room, progress) {
+        match pass(device, options, &mut tried, has_room, progress) {
             Ok(Pass::Again) => {}
             Ok(Pass::Smaller(smaller)) => (now, least) = (*smaller, wanted),
             Ok(Pass::AsSmallAsCanBe) => break,
@@ -240,14 +240,14 @@ fn wanted_blocks(usage: &Usage, least: u64, superblock: &Superblock, size_bytes:
 fn pass(
     device: &Device,
     options: OpenOptions,
-    found: &Superblock,
     wanted: &mut u64,
     has_room: bool,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Pass> {
-    let ext4 = Ext4::open(Arc::clone(device), options, WriteOptions::default())?;
+    let how = WriteOptions { counts_mount: false, ..WriteOptions::default() };
+    let ext4 = Ext4::open(Arc::clone(device), options, how)?;
     let done = Mover::new(ext4.volume(), wanted, has_room, progress).and_then(|mover| match mover {
-        Some((mover, new)) => mover.run(found, &new),
+        Some((mover, new)) => mover.run(&new),
         None => Ok(Pass::AsSmallAsCanBe),
     });
     let closed = ext4.close();
@@ -297,7 +297,7 @@ impl<'a> Mover<'a> {
         )))
     }
 
-    fn run(mut self, found: &Superblock, new: &Superblock) -> Result<Pass> {
+    fn run(mut self, new: &Superblock) -> Result<Pass> {
         let last = new.geometry().inodes();
         // Refuses what cannot move. Where names lie is found again when blocks have been moved.
         self.find_names(last)?;
@@ -322,7 +322,7 @@ impl<'a> Mover<'a> {
         for &number in &self.survey.numbers {
             self.move_number(&mut names, number, last)?;
         }
-        self.switch(found, new)?;
+        self.switch(new)?;
         Ok(Pass::Smaller(Box::new(new.clone())))
     }
 

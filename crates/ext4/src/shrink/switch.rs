@@ -31,12 +31,11 @@ impl Mover<'_> {
         handle.or_abort(HALF_MOVED, resize_inode.move_before(&handle, self.end))
     }
 
-    /// Makes the filesystem smaller. Nothing is in use past its new end but structures of groups that go. Mounts are counted
-    /// as they were `found` before it was opened.
+    /// Makes the filesystem smaller. Nothing is in use past its new end but structures of groups that go.
     ///
     /// # Errors
     /// Corruption; I/O failure.
-    pub(super) fn switch(&self, found: &Superblock, new: &Superblock) -> Result<()> {
+    pub(super) fn switch(&self, new: &Superblock) -> Result<()> {
         let (volume, transactions) = (self.volume, &self.writer.transactions);
         // So that no descriptor of a group that goes is part of the transaction.
         transactions.write_everything_back(volume)?;
@@ -55,8 +54,7 @@ impl Mover<'_> {
         }
         {
             let handle = volume.start(credits)?;
-            let changed = change_all(&handle, &old, new, &unneeded, resize_inode)
-                .and_then(|()| superblock::change(&handle, |raw| superblock::keep_mount_record(raw, found)));
+            let changed = change_all(&handle, &old, new, &unneeded, resize_inode);
             handle.or_abort(HALF_MOVED, changed)?;
         }
         transactions.commit_everything(volume)?;

@@ -14,7 +14,7 @@ use undercroft_journal::Cause;
 use undercroft_vfs::{Result, clock};
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::{RawSuperblock, SUPERBLOCK_OFFSET, State, Superblock};
+use super::{RawSuperblock, SUPERBLOCK_OFFSET, State};
 use crate::checksum::crc32c;
 use crate::error::corrupt;
 use crate::features::{Incompat, RoCompat};
@@ -104,13 +104,6 @@ pub(crate) fn mark_in_use(
             (raw.s_mtime, raw.s_mtime_hi) = (raw.s_wtime, raw.s_wtime_hi);
         }
     })
-}
-
-/// Puts back what opening the filesystem for writing counts as a mount, for changes by tools that count none.
-pub(crate) fn keep_mount_record(raw: &mut RawSuperblock, found: &Superblock) {
-    let found = found.raw();
-    raw.s_mnt_count = found.s_mnt_count;
-    (raw.s_mtime, raw.s_mtime_hi) = (found.s_mtime, found.s_mtime_hi);
 }
 
 /// Marks the filesystem as clean: everything is written back, and the log is empty. `without_orphans`: the orphan file

@@ -23,7 +23,7 @@ use crate::error::corrupt;
 use crate::features::{Compat, Features, Incompat, RoCompat};
 pub(crate) use change::{change, home};
 pub use geometry::Geometry;
-pub(crate) use mark::{ErrorRecord, Recorded, keep_mount_record, mark_clean, mark_failed, mark_in_use};
+pub(crate) use mark::{ErrorRecord, Recorded, mark_clean, mark_failed, mark_in_use};
 use raw::REVISION_ORIGINAL;
 pub(crate) use raw::{MAGIC, RawSuperblock, SUPERBLOCK_OFFSET};
 pub(crate) use settings::switch;

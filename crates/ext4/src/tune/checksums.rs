@@ -186,11 +186,11 @@ fn refuse_too_many(blocks: u64, room: u64) -> Result<()> {
     ))
 }
 
-/// Switches the checksums of a filesystem that is open. Mounts are counted as they were `found`.
+/// Switches the checksums of a filesystem that is open.
 ///
 /// # Errors
 /// [`Unsupported`](Error::Unsupported), [`NoSpace`](Error::NoSpace): nothing has been switched. Corruption; I/O failure.
-pub(super) fn switch(volume: &Arc<Mounted>, found: &Superblock, switches: &Switches) -> Result<()> {
+pub(super) fn switch(volume: &Arc<Mounted>, switches: &Switches) -> Result<()> {
     let transactions = &volume.writer()?.transactions;
     let is_on = switches.checksums() == Some(true);
     if is_on {
@@ -200,7 +200,7 @@ pub(super) fn switch(volume: &Arc<Mounted>, found: &Superblock, switches: &Switc
     }
     // So that the log is empty, and descriptors on the disk count what is free now.
     transactions.write_everything_back(volume)?;
-    let switch = Switch::new(volume, found, switches)?;
+    let switch = Switch::new(volume, switches)?;
     if has_journal(volume.superblock()) {
         switch.make_at_once(volume)?;
     } else {
@@ -313,16 +313,15 @@ impl<'a> Before<'a> {
 }
 
 /// What changes together, decided before any of it does.
-struct Switch<'a> {
-    found: &'a Superblock,
+struct Switch {
     new: Superblock,
     descriptors: Vec<GroupDetails>,
     index: Vec<IndexBlock>,
     orphans: Option<Orphans>,
 }
 
-impl<'a> Switch<'a> {
-    fn new(volume: &Mounted, found: &'a Superblock, switches: &Switches) -> Result<Self> {
+impl Switch {
+    fn new(volume: &Mounted, switches: &Switches) -> Result<Self> {
         let old = volume.superblock();
         let new = switched(old, switches)?;
         let mut index = Vec::new();
@@ -334,7 +333,7 @@ impl<'a> Switch<'a> {
         })?;
         let groups = (0..old.geometry().groups()).map(Group);
         let descriptors = groups.map(|group| descriptor(volume, &new, group)).collect::<Result<_>>()?;
-        Ok(Self { found, new, descriptors, index, orphans: Orphans::read(volume)? })
+        Ok(Self { new, descriptors, index, orphans: Orphans::read(volume)? })
     }
 
     /// In one transaction.
@@ -417,7 +416,6 @@ impl<'a> Switch<'a> {
     fn change_superblock(&self, handle: &Handle<'_>) -> Result<()> {
         superblock::change(handle, |raw| {
             put_features(raw, self.new.raw());
-            superblock::keep_mount_record(raw, self.found);
         })?;
         handle.volume().grow(self.new.clone(), std::iter::empty());
         Ok(())

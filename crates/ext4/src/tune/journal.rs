@@ -14,7 +14,7 @@ use crate::jbd2;
 use crate::map::{self, Progress, Removed};
 use crate::mkfs;
 use crate::numbers::{FsBlock, Group};
-use crate::superblock::{self, RawSuperblock, SUPERBLOCK_OFFSET, State, Superblock};
+use crate::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, State, Superblock};
 use crate::writer::Mounted;
 
 const NUMBER: u32 = 8;
@@ -134,17 +134,11 @@ pub(super) fn forget(device: &dyn BlockDevice) -> Result<()> {
     Ok(device.flush()?)
 }
 
-/// Frees what the journal had, which `old` leads to, and writes the copies of the superblock. Mounts are counted as they
-/// were `found`, unless they are `mounts`.
+/// Frees what the journal had, which `old` leads to, and writes the copies of the superblock.
 ///
 /// # Errors
 /// Corruption; I/O failure.
-pub(super) fn remove(
-    volume: &Mounted,
-    old: &Superblock,
-    found: &Superblock,
-    mounts: Option<u16>,
-) -> Result<()> {
+pub(super) fn remove(volume: &Mounted, old: &Superblock) -> Result<()> {
     let Some(number) = old.journal_inode() else { return Ok(()) };
     const HALF_DONE: &str = "removing the journal failed half way";
     let location = inode::locate(volume, number)?;
@@ -158,15 +152,7 @@ pub(super) fn remove(
                 from = next;
             }
             Progress::Done => {
-                let counted = inode::clear_slot(&handle, number, location).and_then(|()| {
-                    superblock::change(&handle, |raw| {
-                        superblock::keep_mount_record(raw, found);
-                        if let Some(mounts) = mounts {
-                            raw.s_mnt_count.set(mounts);
-                        }
-                    })
-                });
-                handle.or_abort(HALF_DONE, counted)?;
+                handle.or_abort(HALF_DONE, inode::clear_slot(&handle, number, location))?;
                 break;
             }
         }

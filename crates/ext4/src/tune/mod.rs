@@ -39,7 +39,7 @@ use crate::identity;
 use crate::open::OpenOptions;
 use crate::options::WriteOptions;
 use crate::orphan;
-use crate::superblock::{self, HashAlgorithm, MountDefault, OnError, Superblock};
+use crate::superblock::{HashAlgorithm, MountDefault, OnError, Superblock};
 use crate::transaction::Handle;
 use features::Switches;
 pub use fields::Reserved;
@@ -95,7 +95,8 @@ pub fn tune(device: &Device, options: OpenOptions, tuning: &Tuning) -> Result<()
     let found = Superblock::read(&**device)?;
     check_tuning(&found, tuning)?;
     checksums::check(device, options, &found, tuning)?;
-    let open = || Ext4::open(std::sync::Arc::clone(device), options, WriteOptions::default());
+    let how = WriteOptions { counts_mount: false, ..WriteOptions::default() };
+    let open = || Ext4::open(std::sync::Arc::clone(device), options, how);
     let ext4 = open()?;
     let superblock = ext4.superblock().clone();
     let switches = Switches::decide(&superblock, &tuning.features)?;
@@ -103,16 +104,15 @@ pub fn tune(device: &Device, options: OpenOptions, tuning: &Tuning) -> Result<()
     let tuned = check_tuning(&superblock, tuning).and_then(|()| {
         // A crash of an earlier call may have come before they were written, and others may have recovered the rest.
         copies::refresh(ext4.volume())?;
-        tune_open(&ext4, &found, &switches, tuning)
+        tune_open(&ext4, &switches, tuning)
     });
     let closed = ext4.close();
     drop(ext4);
     tuned?;
     closed?;
     if switches.checksums().is_some() {
-        let found = Superblock::read(&**device)?;
         let ext4 = open()?;
-        let switched = checksums::switch(ext4.volume(), &found, &switches);
+        let switched = checksums::switch(ext4.volume(), &switches);
         let closed = ext4.close();
         switched?;
         closed?;
@@ -122,14 +122,14 @@ pub fn tune(device: &Device, options: OpenOptions, tuning: &Tuning) -> Result<()
     }
     journal::forget(&**device)?;
     let ext4 = open()?;
-    let removed = journal::remove(ext4.volume(), &superblock, &found, tuning.mounts);
+    let removed = journal::remove(ext4.volume(), &superblock);
     let closed = ext4.close();
     removed?;
     closed
 }
 
-/// All but removing a journal. Mounts are counted as they were `found`, unless they are to be counted otherwise.
-fn tune_open(ext4: &Ext4, found: &Superblock, switches: &Switches, tuning: &Tuning) -> Result<()> {
+/// All but removing a journal.
+fn tune_open(ext4: &Ext4, switches: &Switches, tuning: &Tuning) -> Result<()> {
     let volume = ext4.volume();
     let old = volume.superblock().clone();
     let seed = fields::HashSeed::new();
@@ -148,7 +148,6 @@ fn tune_open(ext4: &Ext4, found: &Superblock, switches: &Switches, tuning: &Tuni
         removed.map_or(Ok(()), |number| orphan_file::remove(handle, number))
     };
     identity::change_with(volume, credits, &mut change_orphan_file, &|raw| {
-        superblock::keep_mount_record(raw, found);
         fields::put(&old, tuning, &seed, raw);
         switches.put(&old, &seed, raw);
         if let Some(added) = &added {

@@ -196,7 +196,7 @@ fn refuse_damage(table: &Table, device: &Device, spec: &ImageSpec) -> Result<(),
 }
 
 fn trim(device: Device, shown: &str) -> Result<u64, Failure> {
-    let opened = image::open_filesystem(device, None, None, shown, Use::Write(Writing::default()))?;
+    let opened = image::open_filesystem(device, None, None, shown, Use::Write(Writing::by_tool()))?;
     let failed = |error: &undercroft_vfs::Error| {
         Failure::new(Kind::of(error), format!("cannot find what {shown} has free")).because(error)
     };

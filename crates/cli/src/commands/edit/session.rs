@@ -36,7 +36,7 @@ impl Session {
     pub(crate) fn open(spec: &ImageSpec, writes: bool) -> Result<Self, Failure> {
         let opened = if writes {
             refuse_mounted(spec)?;
-            image::open_for(spec, Use::Write(Writing::default()), VfsOptions::default())?
+            image::open_for(spec, Use::Write(Writing::by_tool()), VfsOptions::default())?
         } else {
             image::open(spec)?
         };

@@ -183,6 +183,7 @@ fn open_unlogged(device: Device, made: &Made) -> vfs::Result<Arc<dyn FileSystem>
             let how = ext4::WriteOptions {
                 commit_seconds: NEVER_SECONDS,
                 logged: false,
+                counts_mount: false,
                 generation_seed: seed(&[superblock.uuid().as_bytes(), superblock.hash_seed().as_bytes()]),
                 ..ext4::WriteOptions::default()
             };
