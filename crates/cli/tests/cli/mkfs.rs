@@ -238,7 +238,6 @@ fn other_options_of_mke2fs_are_taken_or_refused_with_a_reason() {
         (&["-E", "root_owner=5"], "take UID:GID"),
         (&["-E", "resize=0"], "more than the filesystem's"),
         (&["-J", "device=/dev/null"], "journals on other devices are not made"),
-        (&["-J", "fast_commit_size=1024"], "add it with -O fast_commit"),
         (&["-J", "\u{1b}=1"], "-J \\x1b=1: there is no such option"),
         (&["-G", "8", "-O", "^flex_bg"], "add it with -O flex_bg"),
         (&["-e", "ignore"], "take continue, remount-ro or panic"),
@@ -269,6 +268,7 @@ fn other_options_of_mke2fs_are_taken_or_refused_with_a_reason() {
         (&["-U", "null"], &["Filesystem UUID:          <none>"]),
         (&["-J", "size=4", "-O", "-has_journal +Large_Dir"], &["has_journal", "large_dir"]),
         (&["-j", "-O", "none"], &["Filesystem features:      has_journal\n"]),
+        (&["-J", "fast_commit_size=1024"], &["Total journal size:       4096k"]),
     ] {
         make(&[options, &["-F"]].concat()).succeeded();
         tool(&format!("e2fsck -fn {path}"), dir.path());

@@ -97,7 +97,8 @@ pub struct MkfsOptions {
     pub hash_seed: Option<Uuid>,
     /// Size of the journal; by the filesystem's size by default.
     pub journal_bytes: Option<u64>,
-    /// Size of the journal's area of fast commits, with `fast_commit`; by the filesystem's size by default.
+    /// Size of the journal's area of fast commits, with `fast_commit`, and nothing without; by the filesystem's size by
+    /// default.
     pub fast_commit_bytes: Option<u64>,
     /// Size of the orphan file, with `orphan_file`; by the filesystem's size by default.
     pub orphan_file: Option<Amount>,

@@ -135,6 +135,8 @@ struct Units {
     block_bytes: u32,
     cluster_bytes: u32,
     inode_bytes: u16,
+    /// There is one inode for as many bytes at least, where no ratio is asked for.
+    least_bytes_per_inode: u32,
 }
 
 impl Units {
@@ -149,8 +151,14 @@ impl Units {
         if !block_bytes.is_power_of_two() || !(1 << 10..=1 << 16).contains(&block_bytes) {
             return refuse(format!("blocks of {block_bytes} bytes: take a power of two from 1024 to 65536"));
         }
+        // mke2fs rounds what the configuration has down to a power of two. What is less than 2 KiB is no size for it:
+        // libext2fs takes 16 blocks then, after inodes were counted.
+        let configured = usual.cluster_bytes.filter(|_| options.cluster_bytes.is_none());
+        let kib = configured.map(|bytes| bytes >> 10);
+        let is_left_open = kib.is_some_and(|kib| kib < 2);
+        let configured = kib.filter(|&kib| kib >= 2).map(|kib| 1024 << kib.ilog2());
         let cluster_bytes = if chosen.ro_compat(RoCompat::BIGALLOC) {
-            let bytes = options.cluster_bytes.or(usual.cluster_bytes).unwrap_or(block_bytes * 16);
+            let bytes = options.cluster_bytes.or(configured).unwrap_or(block_bytes * 16);
             if !bytes.is_power_of_two() || bytes <= block_bytes || bytes > 1 << 29 {
                 return refuse(format!(
                     "clusters of {bytes} bytes: take a power of two over {block_bytes}, 536870912 at most"
@@ -170,7 +178,8 @@ impl Units {
                 "inodes of {inode_bytes} bytes: take a power of two from 128 to the block size, {block_bytes}"
             ));
         }
-        Ok(Self { block_bytes, cluster_bytes, inode_bytes })
+        let least_bytes_per_inode = if is_left_open { block_bytes } else { cluster_bytes };
+        Ok(Self { block_bytes, cluster_bytes, inode_bytes, least_bytes_per_inode })
     }
 
     fn blocks_per_cluster(&self) -> u32 {
@@ -328,7 +337,7 @@ fn wanted_inodes(options: &MkfsOptions, usual: &Usual, units: &Units, size: u64)
         (_, Some(ratio)) => {
             return refuse(format!("an inode for every {ratio} bytes: take 1024 to 67108864"));
         }
-        _ => size / usual.bytes_per_inode.max(units.cluster_bytes.into()),
+        _ => size / usual.bytes_per_inode.max(units.least_bytes_per_inode.into()),
     };
     let wanted = wanted.clamp(INODES_MIN, u64::from(u32::MAX));
     if wanted * u64::from(units.inode_bytes) >= size {
@@ -355,6 +364,12 @@ fn inodes_per_group(
         return refuse(format!("{wanted} inodes are too many for {groups} groups; {all} are the most"));
     }
     let table_blocks = (share.min(most) * inode_bytes).div_ceil(block_bytes);
+    if u64::from(groups) * 8 > u64::from(u32::MAX) {
+        return refuse(format!(
+            "{groups} groups of 8 inodes each have more inodes than can be counted; take larger groups (-g), or larger \
+             blocks (-b)"
+        ));
+    }
     let mut count = ((table_blocks * block_bytes / inode_bytes).min(most) & !7).max(8);
     while count * u64::from(groups) > u64::from(u32::MAX) {
         count -= 8;
@@ -443,17 +458,14 @@ fn journal(
             groups.blocks
         ));
     }
-    let fast_commits = match options.fast_commit_bytes.filter(|&bytes| bytes > 0) {
+    // As for mke2fs, a size for them means nothing without the feature.
+    let asked = options.fast_commit_bytes.filter(|&bytes| bytes > 0 && chosen.compat(Compat::FAST_COMMIT));
+    let fast_commits = match asked {
         None if !chosen.compat(Compat::FAST_COMMIT) => 0,
         None => usual / JOURNAL_BLOCKS_PER_FAST_COMMIT_BLOCK,
-        Some(_) if !chosen.compat(Compat::FAST_COMMIT) => {
-            return refuse(
-                "a size for fast commits means nothing without the feature fast_commit; add it with -O fast_commit",
-            );
-        }
         Some(bytes) => bytes / u64::from(units.block_bytes),
     };
-    if options.fast_commit_bytes.is_some_and(|bytes| bytes > 0) && !(1..=log).contains(&fast_commits) {
+    if asked.is_some() && !(1..=log).contains(&fast_commits) {
         return refuse(format!(
             "{fast_commits} blocks for fast commits: take 1 to {log}, as the journal has"
         ));

@@ -105,6 +105,9 @@ fn what_cannot_be_made_is_refused_before_anything_is_written() {
         let answer = refusal(32 << 20, &with(change));
         assert!(answer.contains(word), "{word}: {answer}");
     }
+    let small_groups = with(|o| (o.block_bytes, o.per_group) = (Some(1024), Some(256)));
+    let answer = refusal(1 << 47, &small_groups);
+    assert!(answer.contains("536870912 groups of 8 inodes") && answer.contains("-g"), "{answer}");
     for tiny in [0, 1024, 4096] {
         let device = MemoryDevice::new(tiny);
         assert!(mkfs(&device, &options("")).is_err(), "{tiny}");

@@ -46,7 +46,7 @@ ext4 = {
 ";
 
 /// Every tag that is read, in the defaults, in a family's types and in those of a usage.
-const CASES: [Case; 48] = [
+const CASES: [Case; 51] = [
     case("ext4", 600, EXT4),
     case("ext4", 64, EXT4),
     case("ext4", 2, EXT4),
@@ -98,6 +98,17 @@ const CASES: [Case; 48] = [
         "[fs_types]\next4 = {\nfeatures = extent\ndefault_features = has_journal,dir_nlink\n}\n",
     ),
     case("ext4", 600, "[fs_types]\next4 = {\nfeatures = extent,bigalloc\ncluster_size = 32768\n}\n"),
+    case(
+        "ext4",
+        600,
+        "[fs_types]\next4 = {\nfeatures = extent,bigalloc\ncluster_size = 0\ninode_ratio = 32768\n}\n",
+    ),
+    case(
+        "ext4",
+        600,
+        "[fs_types]\next4 = {\nfeatures = extent,bigalloc\ncluster_size = 1536\ninode_ratio = 65536\n}\n",
+    ),
+    case("ext4", 600, "[fs_types]\next4 = {\nfeatures = extent,bigalloc\ncluster_size = 100000\n}\n"),
     case("ext4", 600, "[fs_types]\next4 = {\nfeatures = extent,uninit_groups\nlazy_itable_init = false\n}\n"),
     case("ext4", 17 << 20, "[fs_types]\next4 = {\nfeatures = extent\nauto_64-bit_support = 1\n}\n"),
     case(

@@ -174,6 +174,10 @@ fn cases() -> Vec<Case> {
             .with(&["-E", "resize=1000000"], |o| o.grows_to = Some(Amount::Blocks(1_000_000))),
         case("ext4", 600 * MIB, "^resize_inode")
             .with(&["-E", "resize=1T"], |o| o.grows_to = Some(Amount::Bytes(TIB))),
+        case("ext4", 600 * MIB, "").with(&["-J", "size=16,fast_commit_size=1000"], |o| {
+            o.journal_bytes = Some(16 * MIB);
+            o.fast_commit_bytes = Some(1000 << 10);
+        }),
         case("ext4", 600 * MIB, "").with(&["-i", "1024"], |o| o.bytes_per_inode = Some(1024)),
         case("ext4", 600 * MIB, "").with(&["-i", "2048"], |o| o.bytes_per_inode = Some(2048)),
         case("ext4", 600 * MIB, "").with(&["-i", "3000"], |o| o.bytes_per_inode = Some(3000)),
