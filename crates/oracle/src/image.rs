@@ -28,6 +28,12 @@ impl Mke2fs {
         Self { kind, size_bytes: size_mib << 20, args: Vec::new() }
     }
 
+    /// On a device of so many bytes.
+    #[must_use]
+    pub fn size_bytes(self, size_bytes: u64) -> Self {
+        Self { size_bytes, ..self }
+    }
+
     /// The block size in bytes (`-b`).
     #[must_use]
     pub fn block_bytes(self, bytes: u32) -> Self {

@@ -16,6 +16,8 @@ use crate::mmp;
 use crate::superblock::RawSuperblock;
 use undercroft_diskfs::mkfs::{MkfsError, random_uuid, refuse};
 
+/// A page of memory.
+const PAGE_BYTES: u64 = 4096;
 /// The least inodes with which reserved ones, `lost+found` and the orphan file have one each.
 const INODES_MIN: u64 = 16;
 /// A last group with fewer blocks to spare is left out of the filesystem.
@@ -56,7 +58,8 @@ pub(super) struct Shape {
 
 impl Shape {
     pub(super) fn decide(options: &MkfsOptions, device: &dyn BlockDevice) -> Result<Self, MkfsError> {
-        let size = options.size_bytes.unwrap_or(device.size_bytes());
+        // A whole device counts in pages, as for mke2fs.
+        let size = options.size_bytes.unwrap_or(device.size_bytes() / PAGE_BYTES * PAGE_BYTES);
         if size > device.size_bytes() {
             let (name, room) = (device.name(), device.size_bytes());
             return refuse(format!("a filesystem of {size} bytes does not fit on {name}, which has {room}"));
@@ -185,15 +188,21 @@ impl Units {
     fn blocks_per_cluster(&self) -> u32 {
         self.cluster_bytes / self.block_bytes
     }
+
+    fn descriptors_per_block(&self, chosen: &Chosen) -> u32 {
+        self.block_bytes / if chosen.incompat(Incompat::SIXTY_FOUR_BIT) { 64 } else { 32 }
+    }
 }
 
 /// How the blocks fall into groups.
 #[derive(Clone, Copy, Debug)]
 struct Groups {
     blocks: u64,
-    /// The blocks of which a part is kept for the superuser. As in mke2fs, those without the last group of larger groups
-    /// that had no room for the inodes.
-    reserve_of: u64,
+    /// The blocks that were asked for.
+    asked: u64,
+    /// The blocks that were left when a last group was left out. As in mke2fs, it may have been one of larger groups that
+    /// had no room for the inodes.
+    without_last: Option<u64>,
     first_data_block: u32,
     clusters_per_group: u32,
     blocks_per_group: u32,
@@ -218,14 +227,22 @@ impl Groups {
             ));
         };
         let first_data_block = u32::from(units.cluster_bytes == 1024);
-        let all_blocks = blocks;
-        let mut reserve_of = blocks;
+        let asked = blocks;
+        let all_blocks = blocks - blocks % u64::from(units.blocks_per_cluster());
+        blocks = all_blocks;
+        let mut without_last = None;
         let wanted_inodes = wanted_inodes(options, usual, units, size)?;
         let grows_to = options.grows_to.map(|amount| amount.in_blocks(units.block_bytes));
-        if let Some(wanted) = grows_to.filter(|&wanted| wanted <= blocks) {
+        if let Some(wanted) = grows_to.filter(|&wanted| wanted <= asked) {
             return refuse(format!(
-                "room for growth to {wanted} blocks: take more than the {blocks} that are made"
+                "room for growth to {wanted} blocks: take more than the {asked} that are made"
             ));
+        }
+        // As mke2fs: what there is room for without more reserves as usual.
+        let for_growth = grows_to.map(|wanted| for_growth(options, units, chosen, asked, wanted));
+        let for_growth = for_growth.filter(|&reserved| reserved > 0 && asked <= u64::from(u32::MAX));
+        if for_growth.is_some() {
+            chosen.add_resize_inode()?;
         }
         let too_small = || refuse(format!("{size} bytes are too small for this filesystem; give it more"));
         loop {
@@ -249,27 +266,18 @@ impl Groups {
                 continue;
             }
             let inodes_per_group = inodes_per_group(options, units, wanted_inodes, groups)?;
-            let descriptor_bytes = if chosen.incompat(Incompat::SIXTY_FOUR_BIT) { 64 } else { 32 };
-            let per_block = units.block_bytes / descriptor_bytes;
+            let per_block = units.descriptors_per_block(chosen);
             let descriptor_blocks = groups.div_ceil(per_block);
             if blocks > u64::from(u32::MAX) {
                 let reason = "it cannot name blocks past 2^32";
                 chosen.give_up_if_set(Compat::RESIZE_INODE.into(), reason)?;
             }
-            let more = |largest: u64| {
-                let blocks = largest.div_ceil(blocks_per_group.into()).div_ceil(per_block.into());
-                blocks.saturating_sub(descriptor_blocks.into()).min(u64::from(units.block_bytes / 4)) as u32
-            };
-            if blocks <= u64::from(u32::MAX) && grows_to.is_some_and(|wanted| more(wanted) > 0) {
-                chosen.add_resize_inode()?;
-            }
             let reserved_descriptor_blocks = if chosen.compat(Compat::RESIZE_INODE) {
-                let usual = (blocks * 1024).min(u64::from(u32::MAX)) - u64::from(first_data_block);
-                match grows_to {
-                    // As mke2fs: what there is room for without more reserves as usual.
-                    Some(wanted) if more(wanted) > 0 => more(wanted),
-                    _ => more(usual),
-                }
+                for_growth.unwrap_or_else(|| {
+                    let largest = (blocks * 1024).min(u64::from(u32::MAX)) - u64::from(first_data_block);
+                    let all = largest.div_ceil(blocks_per_group.into()).div_ceil(per_block.into());
+                    all.saturating_sub(descriptor_blocks.into()).min(u64::from(units.block_bytes / 4)) as u32
+                })
             } else {
                 0
             };
@@ -300,12 +308,13 @@ impl Groups {
             }
             if rest != 0 && groups > 1 && rest < kept + LAST_GROUP_MIN_BLOCKS {
                 blocks -= rest;
-                reserve_of = blocks;
+                without_last = Some(blocks);
                 continue;
             }
             return Ok(Self {
                 blocks,
-                reserve_of,
+                asked,
+                without_last,
                 first_data_block,
                 clusters_per_group,
                 blocks_per_group,
@@ -315,6 +324,16 @@ impl Groups {
             });
         }
     }
+}
+
+/// Blocks of descriptors that are reserved for growth from `asked` blocks to `wanted`. As in mke2fs, in groups of as many
+/// blocks as a bitmap counts or `-g` says, whatever groups are made, and although `-g` counts clusters with `bigalloc`.
+fn for_growth(options: &MkfsOptions, units: &Units, chosen: &Chosen, asked: u64, wanted: u64) -> u32 {
+    let per_group = u64::from(options.per_group.unwrap_or(units.block_bytes * 8));
+    let per_block = u64::from(units.descriptors_per_block(chosen));
+    let descriptor_blocks = |blocks: u64| blocks.div_ceil(per_group).div_ceil(per_block);
+    let more = descriptor_blocks(wanted).saturating_sub(descriptor_blocks(asked));
+    more.min(u64::from(units.block_bytes / 4)) as u32
 }
 
 fn clusters_per_group(options: &MkfsOptions, units: &Units) -> Result<u32, MkfsError> {
@@ -532,8 +551,12 @@ fn encode_sizes(
     if !(0.0..=50.0).contains(&percent) {
         return refuse(format!("{percent}% kept for the superuser: take 0 to 50"));
     }
-    // Exact as far as a double is, as in mke2fs, whose numbers these are to be.
-    let reserved = (percent * groups.reserve_of as f64 / 100.0) as u64;
+    // Exact as far as a double is, as in mke2fs, whose numbers these are to be: rounded down once, and once more where a
+    // last group is left out.
+    let mut reserved = (percent * groups.asked as f64 / 100.0) as u64;
+    if let Some(left) = groups.without_last {
+        reserved = (reserved as f64 / groups.asked as f64 * left as f64) as u64;
+    }
     if let Some(together) = options.groups_per_flex.filter(|together| !together.is_power_of_two()) {
         return refuse(format!("flex groups of {together}: take a power of two"));
     }

@@ -8,8 +8,9 @@ use std::path::Path;
 
 use undercroft_block::{Access, FileDevice, FileOptions};
 use undercroft_ext4::{Amount, Family, MkfsOptions, OnError, mkfs, plan_mkfs};
-use undercroft_oracle::{Image, Mke2fs, MountMode, open_ext4};
+use undercroft_oracle::{Image, Mke2fs, MountMode, Tool, open_ext4};
 
+const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 const TIB: u64 = 1 << 40;
@@ -35,9 +36,9 @@ impl Case {
 
     fn name(&self) -> String {
         format!(
-            "{} of {} MiB, -O {} {}",
+            "{} of {} KiB, -O {} {}",
             self.kind,
-            self.size_bytes / MIB,
+            self.size_bytes / KIB,
             self.features,
             self.args.join(" ")
         )
@@ -89,8 +90,9 @@ impl Case {
     }
 
     fn theirs(&self) -> Image {
-        let mke2fs = Mke2fs::new(self.kind, self.size_bytes / MIB).features(&self.features_for_mke2fs());
+        let mke2fs = Mke2fs::new(self.kind, 0).size_bytes(self.size_bytes);
         mke2fs
+            .features(&self.features_for_mke2fs())
             .args(self.args.iter().copied())
             .make()
             .unwrap_or_else(|error| panic!("{}: {error}", self.name()))
@@ -174,6 +176,31 @@ fn cases() -> Vec<Case> {
             .with(&["-E", "resize=1000000"], |o| o.grows_to = Some(Amount::Blocks(1_000_000))),
         case("ext4", 600 * MIB, "^resize_inode")
             .with(&["-E", "resize=1T"], |o| o.grows_to = Some(Amount::Bytes(TIB))),
+        // Groups that become smaller, that are shorter than a bitmap counts, and of clusters.
+        case("ext4", 600 * MIB, "").with(&["-i", "1024", "-E", "resize=90000000"], |o| {
+            o.bytes_per_inode = Some(1024);
+            o.grows_to = Some(Amount::Blocks(90_000_000));
+        }),
+        case("ext4", GIB, "").with(&["-b", "65536", "-E", "resize=90000000"], |o| {
+            o.block_bytes = Some(65536);
+            o.grows_to = Some(Amount::Blocks(90_000_000));
+        }),
+        case("ext4", 600 * MIB, "bigalloc")
+            .with(&["-E", "resize=90000000"], |o| o.grows_to = Some(Amount::Blocks(90_000_000))),
+        // A last group that is left out.
+        case("ext4", 262_240 * KIB, "").with(&["-b", "1024", "-m", "39"], |o| {
+            o.block_bytes = Some(1024);
+            o.reserved_percent = Some(39.0);
+        }),
+        // Part of a page or of a cluster at the end.
+        case("ext4", 71_681 * KIB, "").with(&["-b", "1024"], |o| o.block_bytes = Some(1024)),
+        case("ext4", 143_362 * KIB, "").with(&["-b", "2048"], |o| o.block_bytes = Some(2048)),
+        case("ext4", 71_683 * KIB, ""),
+        case("ext4", 614_420 * KIB, "bigalloc"),
+        case("ext4", 614_420 * KIB, "bigalloc").with(&["-b", "1024", "-C", "8192"], |o| {
+            o.block_bytes = Some(1024);
+            o.cluster_bytes = Some(8192);
+        }),
         case("ext4", 600 * MIB, "").with(&["-J", "size=16,fast_commit_size=1000"], |o| {
             o.journal_bytes = Some(16 * MIB);
             o.fast_commit_bytes = Some(1000 << 10);
@@ -314,6 +341,46 @@ fn it_is_what_mke2fs_makes_of_the_same_arguments() {
         found.extend(differences(&case.name(), &ours, &theirs, packed_otherwise));
     }
     assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+/// Only a whole device counts in pages.
+#[test]
+fn a_size_that_is_asked_for_is_kept() {
+    let image = Image::empty("ext4", 100 * MIB).unwrap();
+    let options = MkfsOptions {
+        size_bytes: Some(71_681 * KIB),
+        block_bytes: Some(1024),
+        features: "orphan_file,metadata_csum_seed".into(),
+        ..MkfsOptions::new(Family::Ext4)
+    };
+    mkfs(&device(image.path()), &options).unwrap();
+    image.check().unwrap();
+    let theirs = Image::empty("ext4", 100 * MIB).unwrap();
+    let args = ["-q", "-F", "-t", "ext4", "-b", "1024", "-O", &options.features];
+    Tool::new("mke2fs").args(args).arg(theirs.path()).arg("71681").run().unwrap();
+    let found = differences("71681 blocks", &fields(&image), &fields(&theirs), false);
+    assert!(found.is_empty(), "{}", found.join("\n"));
+    assert_eq!(fields(&image)["Block count"], "71681");
+}
+
+/// Room for growth that would fill more than three quarters of a group makes meta groups. mke2fs notes the room all the
+/// same, and e2fsck finds fault with that.
+#[test]
+fn too_much_room_for_growth_makes_meta_groups() {
+    for features in ["^has_journal", "^has_journal,^resize_inode"] {
+        let args = &["-b", "1024", "-g", "512", "-E", "resize=100000000"];
+        let case = case("ext4", 2 * GIB, features).with(args, |o| {
+            o.block_bytes = Some(1024);
+            o.per_group = Some(512);
+            o.grows_to = Some(Amount::Blocks(100_000_000));
+        });
+        let (image, mut theirs) = (case.ours(), fields(&case.theirs()));
+        image.check().unwrap();
+        assert!(theirs["Filesystem features"].contains("meta_bg"), "{theirs:?}");
+        assert_eq!(theirs.remove("Reserved GDT blocks").as_deref(), Some("256"));
+        let found = differences(&case.name(), &fields(&image), &theirs, false);
+        assert!(found.is_empty(), "{}", found.join("\n"));
+    }
 }
 
 /// What mke2fs refuses is refused.
