@@ -157,7 +157,7 @@ fn describe(front: &[u8], mark: u64, format: Format) -> Content {
         Uuid::from_slice(bytes).ok().map(|uuid| uuid.to_string())
     };
     let (format, label, uuid) = match format.name {
-        "ext4" => (ext_family(front), label(1024 + 120, 16), uuid(1024 + 104)),
+        "ext4" => (ext_family(front).unwrap_or(format), label(1024 + 120, 16), uuid(1024 + 104)),
         "xfs" => (format, label(108, 12), uuid(32)),
         "btrfs" => (format, label(0x1_012b, 256), uuid(0x1_0020)),
         "erofs" => (format, label(1024 + 64, 16), uuid(1024 + 48)),
@@ -181,21 +181,21 @@ fn describe(front: &[u8], mark: u64, format: Format) -> Content {
     Content { format, label, uuid }
 }
 
-/// ext2, ext3 or ext4, as blkid tells them apart: by a journal, and by features that ext3 does not know.
-fn ext_family(front: &[u8]) -> Format {
+/// ext2, ext3 or ext4, as blkid tells them apart: by a journal, and by features that ext3 does not know. `None` where the
+/// superblock is cut off before its features.
+fn ext_family(front: &[u8]) -> Option<Format> {
     const HAS_JOURNAL: u32 = 0x4;
     const EXT3_INCOMPAT: u32 = 0x2 | 0x4 | 0x10;
     const EXT3_RO_COMPAT: u32 = 0x1 | 0x2 | 0x4;
-    let word = |at: u64| {
-        bytes_at(front, 1024 + at, 4).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_le_bytes)
-    };
-    if word(0x60) & !EXT3_INCOMPAT != 0 || word(0x64) & !EXT3_RO_COMPAT != 0 {
+    let word = |at: u64| Some(u32::from_le_bytes(bytes_at(front, 1024 + at, 4)?.try_into().ok()?));
+    let (compat, incompat, ro_compat) = (word(0x5c)?, word(0x60)?, word(0x64)?);
+    Some(if incompat & !EXT3_INCOMPAT != 0 || ro_compat & !EXT3_RO_COMPAT != 0 {
         filesystem("ext4", "an ext4 filesystem")
-    } else if word(0x5c) & HAS_JOURNAL != 0 {
+    } else if compat & HAS_JOURNAL != 0 {
         filesystem("ext3", "an ext3 filesystem")
     } else {
         filesystem("ext2", "an ext2 filesystem")
-    }
+    })
 }
 
 /// `6ef2Kf-...`: the UUID of a physical volume, from the header behind its label.
@@ -262,6 +262,17 @@ mod tests {
     fn a_tiny_device_holds_nothing() {
         assert_eq!(found(b"XFS".to_vec()), None);
         assert_eq!(found(Vec::new()), None);
+    }
+
+    #[test]
+    fn a_superblock_without_its_features_is_of_any_of_the_ext_family() {
+        let mut bytes = vec![0; 2048];
+        bytes[1024 + 0x38..][..2].copy_from_slice(&[0x53, 0xEF]);
+        bytes[1024 + 0x60] = 0x40;
+        let what = |len: usize| found(bytes[..len].to_vec()).unwrap().format.what;
+        assert_eq!(what(1100), "an ext2, ext3 or ext4 filesystem");
+        assert_eq!(what(1024 + 0x67), "an ext2, ext3 or ext4 filesystem");
+        assert_eq!(what(1024 + 0x68), "an ext4 filesystem");
     }
 
     #[test]
