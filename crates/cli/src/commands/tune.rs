@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use serde::Serialize;
-use undercroft_ext4::{FeatureChange, Features, OpenOptions, Superblock, Tuning};
+use undercroft_ext4::{FeatureChange, Features, OpenOptions, RoCompat, Superblock, Tuning};
 use undercroft_vfs::Error;
 
 use super::{info, label, uuid};
@@ -94,7 +94,7 @@ fn check(spec: &ImageSpec, plan: &TunePlan, shown: &str) -> Result<(), Failure> 
                 .as_ref()
                 .map_or_else(|| Ok(()), |tuning: &Tuning| undercroft_ext4::check_tuning(&superblock, tuning));
             named.and(tuned).map_err(|error| failure(shown, &error))?;
-            refuse_uuid_without_checksums(plan)?;
+            refuse_uuid_without_checksums(&superblock, plan)?;
         }
         FilesystemKind::Xfs if plan.tuning.is_some() => {
             let what = format!("{shown} is XFS, of which the label (-L) and the UUID (-U) can be changed");
@@ -109,15 +109,17 @@ fn check(spec: &ImageSpec, plan: &TunePlan, shown: &str) -> Result<(), Failure> 
 }
 
 /// Descriptors have checksums that begin with the UUID when those of all metadata are switched off.
-fn refuse_uuid_without_checksums(plan: &TunePlan) -> Result<(), Failure> {
+fn refuse_uuid_without_checksums(superblock: &Superblock, plan: &TunePlan) -> Result<(), Failure> {
     let features = plan.tuning.as_ref().map_or("", |tuning| &tuning.features);
     let checksums = Features::by_name("metadata_csum");
-    let is_off = |change: &FeatureChange| match change {
-        FeatureChange::Clear => true,
-        FeatureChange::Off(feature) => Some(*feature) == checksums,
-        FeatureChange::On(_) => false,
+    let has_them = superblock.features().ro_compat.contains(RoCompat::METADATA_CSUM);
+    let has_them_after = |has_them: bool, change: FeatureChange| match change {
+        FeatureChange::Clear => false,
+        FeatureChange::On(feature) => has_them || Some(feature) == checksums,
+        FeatureChange::Off(feature) => has_them && Some(feature) != checksums,
     };
-    if plan.uuid.is_some() && FeatureChange::list(features).is_ok_and(|all| all.iter().any(is_off)) {
+    let loses_them = |all: Vec<FeatureChange>| has_them && !all.into_iter().fold(true, has_them_after);
+    if plan.uuid.is_some() && FeatureChange::list(features).is_ok_and(loses_them) {
         return Err(Failure::new(Kind::Usage, "the UUID cannot change after metadata_csum is switched off")
             .advise("change it first, with a `tune -U` of its own"));
     }
