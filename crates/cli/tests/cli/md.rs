@@ -361,6 +361,26 @@ fn what_is_named_takes_the_place_and_no_other_spare() {
     members.run("check md:n,s").succeeded();
 }
 
+#[test]
+fn what_has_failed_neither_takes_a_place_nor_is_replaced() {
+    let members = Members::create("-l 1 --spare s", "a b");
+    members.run("mkfs ext4 md:a,b,s").succeeded();
+    fs::create_dir(members.dir().join("point")).unwrap();
+    members.run("mount -o rw md:a,b,s point").succeeded();
+    members.run("md fail point s").succeeded();
+    let message = members.run("md replace point a --with s").failed(2);
+    assert!(message.contains("s has failed in") && message.contains("md remove"), "{message}");
+    // What it says can be done.
+    members.run("md remove point s").succeeded();
+    members.run("md add point s").succeeded();
+    members.run("md replace point a --with s").succeeded();
+    let message = members.run("md replace point a --with n").failed(2);
+    assert!(message.contains("a has failed in") && message.contains("md add"), "{message}");
+    assert!(!members.dir().join("n").exists());
+    members.run("unmount point").succeeded();
+    members.run("md check md:b,s").succeeded();
+}
+
 /// What is added to a degraded array gets the empty role at once, so nothing is added for another one.
 #[test]
 fn no_member_of_a_degraded_array_is_replaced() {

@@ -269,6 +269,11 @@ impl Core {
     fn enlist_this(&self, number: u32, duty: Duty) -> Result<()> {
         let (spare, had) = self.find(number)?;
         let device = spare.device().name();
+        if had == Duty::Faulty {
+            return Err(Error::Invalid(format!(
+                "{device} has failed, and cannot take the place of a member: remove it and add it anew, or take another"
+            )));
+        }
         if had != Duty::Spare {
             return Err(Error::Invalid(format!(
                 "{device} is no spare, and cannot take the place of a member"

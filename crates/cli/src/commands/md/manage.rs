@@ -150,11 +150,13 @@ impl Managed<'_> {
     fn replace(&mut self, member: &ImageSpec, with: Option<&NewMembers>) -> Result<(), Failure> {
         let number = self.in_use(member)?;
         let status = self.array.status();
-        let role = status.members.iter().find(|one| one.number == number).and_then(|one| match one.duty {
-            Duty::Active(role) => Some(role),
-            _ => None,
-        });
-        let Some(role) = role else {
+        let duty = status.members.iter().find(|one| one.number == number).map(|one| one.duty);
+        if duty == Some(Duty::Faulty) {
+            return Err(self
+                .faulty(member)
+                .advise("`md remove` it, and `md add` a device, which gets its role"));
+        }
+        let Some(Duty::Active(role)) = duty else {
             return Err(Failure::new(
                 Kind::Usage,
                 format!("{} has no role in {}", member.shown(), self.shown),
@@ -208,8 +210,15 @@ impl Managed<'_> {
                 format!("{} has a role in {} already", named.shown(), self.shown),
             )
             .advise("name a spare or another device in `--with`")),
-            Duty::Faulty => Ok(None),
+            Duty::Faulty => {
+                let advice = "name another device in `--with`, or `md remove` this one and `md add` it anew";
+                Err(self.faulty(named).advise(advice))
+            }
         }
+    }
+
+    fn faulty(&self, member: &ImageSpec) -> Failure {
+        Failure::new(Kind::Usage, format!("{} has failed in {}", member.shown(), self.shown))
     }
 
     /// The number of a member that takes part.
