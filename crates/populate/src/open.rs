@@ -28,6 +28,8 @@ pub struct OpenSource {
     pub not_these: Vec<FileId>,
     /// Paths that a directory does not even look at; see [`Rules::left_out`](crate::Rules::left_out).
     pub left_out: Option<LeftOut>,
+    /// A directory's files are those of its own filesystem; see [`DirectorySource::within_one_file_system`].
+    pub one_file_system: bool,
     /// Where a stream is kept that can be read only once.
     pub keep_in: PathBuf,
     /// Most bytes that may come out of a compressed source, or of a layer of an image.
@@ -91,7 +93,8 @@ fn directory(shown: &str, name: &Name, how: &OpenSource) -> Result<Box<dyn Sourc
         return Err(no_image(shown));
     }
     let source = DirectorySource::open(&name.path, how.not_these.iter().copied())?;
-    Ok(Box::new(source.leaving_out(how.left_out.clone())))
+    let source = source.leaving_out(how.left_out.clone());
+    Ok(Box::new(source.within_one_file_system(how.one_file_system)))
 }
 
 fn options(name: &Name, how: &OpenSource) -> ImageOptions {

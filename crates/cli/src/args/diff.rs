@@ -38,6 +38,10 @@ pub(crate) struct DiffArgs {
     #[arg(long, value_name = "PATTERN")]
     pub(crate) exclude: Vec<OsString>,
 
+    /// Leave out what other filesystems hold that are mounted in a directory, as the other commands do
+    #[arg(short = 'x', long)]
+    pub(crate) one_file_system: bool,
+
     #[command(flatten)]
     pub(crate) json: JsonArg,
 }

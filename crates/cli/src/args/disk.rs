@@ -145,6 +145,7 @@ A TOML file (--config) has what cannot be said in a PART; paths in it are relati
   label = \"rootfs\"                           # of the filesystem; `fs-uuid` and `uuid` too
   min-size = \"1G\"                            # `max-size` and `weight` too, in place of `size`
   source = [\"base.tar.gz\", \"overlay/\"]
+  one-file-system = true                     # of directories nothing that is mounted in them
   attributes = [\"grow-file-system\"]          # read-only, no-auto, required, legacy-boot
   [[partition]]
   name = \"firmware\"
@@ -223,6 +224,10 @@ pub(crate) struct CreateArgs {
     #[arg(long, value_name = "ID")]
     pub(crate) id: Option<String>,
 
+    /// Leave out what other filesystems hold that are mounted in a source directory: where one is mounted stays, empty
+    #[arg(short = 'x', long)]
+    pub(crate) one_file_system: bool,
+
     /// Bytes of a sector: 512 or 4096; those of a block device are its own, those of a file 512 unless said
     #[arg(long, value_name = "BYTES")]
     pub(crate) sector_size: Option<u32>,
@@ -265,6 +270,10 @@ pub(crate) struct AddArgs {
     /// What UUIDs are made from; they are random unless said
     #[arg(long, value_name = "TEXT")]
     pub(crate) seed: Option<String>,
+
+    /// Leave out what other filesystems hold that are mounted in a source directory: where one is mounted stays, empty
+    #[arg(short = 'x', long)]
+    pub(crate) one_file_system: bool,
 
     #[command(flatten)]
     pub(crate) danger: DangerArgs,

@@ -22,6 +22,10 @@ pub(crate) struct FromArgs {
     #[arg(long, value_name = "PATTERN", requires = "sources")]
     pub(crate) exclude: Vec<OsString>,
 
+    /// Leave out what other filesystems hold that are mounted in a directory: where one is mounted stays, empty
+    #[arg(short = 'x', long, requires = "sources")]
+    pub(crate) one_file_system: bool,
+
     /// Owner of everything, as a number, or OWNER:GROUP
     #[arg(long, value_name = "USER[:GROUP]", requires = "sources")]
     pub(crate) owner: Option<String>,

@@ -15,14 +15,16 @@ pub(crate) struct DiffPlan {
     pub(crate) other: OsString,
     pub(crate) ignore: Vec<Aspect>,
     pub(crate) exclude: Exclude,
+    /// A directory is compared without what is mounted in it.
+    pub(crate) one_file_system: bool,
 }
 
 impl DiffPlan {
     pub(super) fn from_typed(typed: DiffArgs) -> Result<(Self, Format), Failure> {
-        let DiffArgs { image, other, ignore, exclude, json } = typed;
+        let DiffArgs { image, other, ignore, exclude, one_file_system, json } = typed;
         let image = ImageSpec::from_typed(&image)?;
         let exclude = Exclude::parse(exclude.iter().map(OsString::as_os_str))?;
-        Ok((Self { image, other, ignore, exclude }, Format::of(json.json)))
+        Ok((Self { image, other, ignore, exclude, one_file_system }, Format::of(json.json)))
     }
 
     /// Another image, opened as the first one is.

@@ -185,7 +185,7 @@ impl CreatePlan {
             return Err(Failure::new(Kind::Usage, "`--compress` is for standard output")
                 .advise("give `-` as the image, or leave it off"));
         }
-        let definition = match (&typed.config, &typed.definitions) {
+        let mut definition = match (&typed.config, &typed.definitions) {
             (Some(file), _) => {
                 definition::toml::read(file).map_err(|error| Failure::of(Kind::Usage, &error))?
             }
@@ -199,6 +199,9 @@ impl CreatePlan {
                 ..DiskDefinition::default()
             },
         };
+        if typed.one_file_system {
+            definition.partitions.iter_mut().for_each(|part| part.one_file_system = true);
+        }
         let scheme = match (typed.table, definition.table.as_deref()) {
             (Some(TableKind::Mbr), _) | (None, Some("mbr" | "dos")) => Scheme::Mbr,
             (Some(TableKind::Gpt), _) | (None, Some("gpt") | None) => Scheme::Gpt,
@@ -244,6 +247,7 @@ impl AddPlan {
         let mut partition = parse_part(&typed.part)?;
         partition.number = typed.number;
         partition.kind = typed.kind;
+        partition.one_file_system = typed.one_file_system;
         Ok(Self { image, partition, seed: typed.seed, architecture: typed.architecture })
     }
 }

@@ -28,6 +28,8 @@ pub(crate) struct FillPlan {
     pub(crate) sources: Vec<PathBuf>,
     /// What is changed of them.
     pub(crate) rules: Arc<Rules>,
+    /// Directories are taken without what is mounted in them.
+    pub(crate) one_file_system: bool,
     /// Space beside what they need, where they decide the size.
     pub(crate) free: Free,
     /// They decide it also where there is an image.
@@ -103,6 +105,7 @@ impl FillPlan {
         Ok(Some(Self {
             sources,
             rules: Arc::new(rules(typed, epoch)?),
+            one_file_system: typed.one_file_system,
             free,
             auto_size: size_typed == Some("auto") || free != Free::Nothing,
             most_bytes: max.unwrap_or(MOST_BYTES),

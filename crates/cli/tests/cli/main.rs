@@ -36,6 +36,7 @@ mod mount;
 mod mount_helper;
 mod mount_refused;
 mod namespaces;
+mod one_file_system;
 mod overwriting;
 mod partitions;
 mod rescue;

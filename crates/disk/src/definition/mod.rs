@@ -150,6 +150,8 @@ pub struct PartitionDefinition {
     pub content_id: Option<Uuid>,
     /// Files that are put into it.
     pub sources: Vec<SourceDefinition>,
+    /// Sources that are directories are taken without what is mounted in them.
+    pub one_file_system: bool,
     /// Directories that are made in it.
     pub directories: Vec<String>,
     /// A file whose bytes it gets.

@@ -18,6 +18,7 @@
 //! min-size = "1G"            # with max-size and weight in place of size
 //! attributes = ["read-only"] # grow-file-system, no-auto, required, legacy-boot
 //! source = ["base.tar", "overlay/"]
+//! one-file-system = true     # of directories nothing that is mounted in them
 //!
 //! [[partition]]
 //! name = "firmware"
@@ -73,6 +74,8 @@ struct Partition {
     label: Option<String>,
     fs_uuid: Option<Uuid>,
     source: Option<Sources>,
+    #[serde(default)]
+    one_file_system: bool,
     #[serde(default)]
     directories: Vec<String>,
     blocks: Option<PathBuf>,
@@ -151,6 +154,7 @@ impl Partition {
             format: format.transpose()?,
             label: self.label,
             content_id: self.fs_uuid,
+            one_file_system: self.one_file_system,
             directories: self.directories,
             blocks: self.blocks.map(|path| dir.join(path)),
             ..PartitionDefinition::default()
@@ -215,6 +219,7 @@ mod tests {
             attributes = ["read-only", "legacy-boot"]
             source = ["/base.tar", "overlay", "oci:layout:tag"]
             directories = ["/var"]
+            one-file-system = true
             [[partition]]
             blocks = "firmware.img"
             number = 9
@@ -228,6 +233,7 @@ mod tests {
         let sources: Vec<_> = root.sources.iter().map(|source| source.from.to_str().unwrap()).collect();
         assert_eq!(sources, ["/base.tar", "dir/overlay", "oci:dir/layout:tag"]);
         assert_eq!((root.attributes, root.bootable), (READ_ONLY, true));
+        assert_eq!((esp.one_file_system, root.one_file_system), (false, true));
         assert_eq!((&firmware.blocks, firmware.number), (&Some("dir/firmware.img".into()), Some(9)));
         assert!(firmware.size.minimal);
     }

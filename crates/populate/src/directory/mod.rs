@@ -56,6 +56,10 @@ pub struct DirectorySource {
     only: Option<Box<[u8]>>,
     not_these: HashSet<FileId>,
     left_out: Option<LeftOut>,
+    /// Directories of other filesystems are not entered.
+    one_file_system: bool,
+    /// The device of the source's own filesystem, from its first directory on.
+    device: Option<u64>,
     /// `None` before the first entry.
     levels: Option<Levels>,
     /// Files with several names that were given, with the first of these and how many are still to come.
@@ -93,6 +97,8 @@ impl DirectorySource {
             only: None,
             not_these: not_these.into_iter().collect(),
             left_out: None,
+            one_file_system: false,
+            device: None,
             levels: None,
             links: HashMap::new(),
             content: None,
@@ -105,6 +111,13 @@ impl DirectorySource {
     #[must_use]
     pub fn leaving_out(self, left_out: Option<LeftOut>) -> Self {
         Self { left_out, ..self }
+    }
+
+    /// The same, or only what lies on the filesystem of its first directory: a directory that another one is mounted on comes
+    /// without what is in it, as with GNU tar.
+    #[must_use]
+    pub fn within_one_file_system(self, one_file_system: bool) -> Self {
+        Self { one_file_system, ..self }
     }
 
     /// The same of one name in the directory, which may be any file; a symbolic link is not followed.
@@ -141,6 +154,7 @@ impl DirectorySource {
             Some(name) => Levels::only(top, name),
             None => Levels::new(top).map_err(fail)?,
         };
+        self.device = self.only.is_none().then_some(stat.st_dev);
         let metadata = object::metadata(&stat, xattrs);
         self.levels = Some(levels);
         Ok(Entry { path: root, kind: EntryKind::Directory, metadata })
@@ -224,7 +238,10 @@ impl DirectorySource {
             }
             HostType::Directory => {
                 let Some(open) = object.open else { return Err(fail(object::changed())) };
-                levels.enter(name, open).map_err(fail)?;
+                let device = *self.device.get_or_insert(object.stat.st_dev);
+                if !self.one_file_system || object.stat.st_dev == device {
+                    levels.enter(name, open).map_err(fail)?;
+                }
                 EntryKind::Directory
             }
             HostType::Symlink => EntryKind::Symlink(object::target(levels.directory(), name).map_err(fail)?),

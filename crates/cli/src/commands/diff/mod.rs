@@ -82,7 +82,8 @@ fn compare(plan: &DiffPlan, format: Format) -> Result<(Option<Kind>, u64), Failu
 fn other(plan: &DiffPlan, complaints: &mut Complaints) -> Result<Manifest, Failure> {
     let path = Path::new(&plan.other);
     if path.is_dir() && !is_image_layout(path) {
-        let mut source = DirectorySource::open(path, None).map_err(|error| source_failure(&error))?;
+        let source = DirectorySource::open(path, None).map_err(|error| source_failure(&error))?;
+        let mut source = source.within_one_file_system(plan.one_file_system);
         return manifest::of_source(&mut source, false, &plan.exclude, complaints);
     }
     if is_archive(path).map_err(|error| Failure::host(safe(path.as_os_str().as_encoded_bytes()), &error))? {

@@ -216,6 +216,7 @@ fn open(part: &Part<'_>, from: &Path, to: Option<EntryPath>) -> Result<Box<dyn S
         let how = OpenSource {
             not_these: part.not_these.clone(),
             left_out: None,
+            one_file_system: part.definition.one_file_system,
             keep_in: std::env::temp_dir(),
             most_bytes: MOST_BYTES,
             platform: None,
@@ -234,6 +235,7 @@ fn open(part: &Part<'_>, from: &Path, to: Option<EntryPath>) -> Result<Box<dyn S
         return Ok(Box::new(OneFile::new(from, to)));
     }
     let source = DirectorySource::open(from, part.not_these.iter().copied()).map_err(failed)?;
+    let source = source.within_one_file_system(part.definition.one_file_system);
     Ok(if to.is_root() { Box::new(source) } else { Box::new(Below::new(to, Box::new(source))) })
 }
 

@@ -75,7 +75,7 @@ pub(super) fn run(session: &Session, plan: &Put) -> Result<Option<Kind>, Failure
     let mut complaints = Complaints::default();
     let mut made = Made::default();
     for source in &plan.sources {
-        match put_one(session, source, &dest, &rules, &mut made) {
+        match put_one(session, source, &dest, &rules, plan.one_file_system, &mut made) {
             Ok(()) => complaints.done_some(),
             Err(failure) => complaints.add(failure)?,
         }
@@ -88,6 +88,7 @@ fn put_one(
     path: &Path,
     dest: &Destination,
     rules: &Rules<'_>,
+    one_file_system: bool,
     made: &mut Made,
 ) -> Result<(), Failure> {
     let name = own_name(path);
@@ -95,6 +96,7 @@ fn put_one(
         Some(name) => named(session, path, name, dest, made)?,
         None => content_of(session, path, dest)?,
     };
+    source = source.within_one_file_system(one_file_system);
     copy(&session.opened.vfs, &mut source, &target, rules)?;
     if let Some(name) = name {
         made.add(name);
@@ -208,6 +210,7 @@ pub(crate) fn archive_source(typed: &Path) -> Result<Box<dyn Source>, Failure> {
     let how = OpenSource {
         not_these: Vec::new(),
         left_out: None,
+        one_file_system: false,
         keep_in: env::temp_dir(),
         most_bytes: u64::MAX,
         platform: None,

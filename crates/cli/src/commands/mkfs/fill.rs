@@ -80,6 +80,7 @@ impl Filling {
         let how = OpenSource {
             not_these,
             left_out: plan.rules.left_out.clone(),
+            one_file_system: plan.one_file_system,
             keep_in,
             most_bytes: plan.most_bytes,
             platform: plan.platform.clone(),

@@ -20,6 +20,8 @@ pub(crate) struct Put {
     pub(crate) dest: InsidePath,
     pub(crate) owner: PutOwner,
     pub(crate) exclude: Exclude,
+    /// Trees are put without what is mounted in them.
+    pub(crate) one_file_system: bool,
     /// The destination is a name, also where it is a directory.
     pub(crate) as_name: bool,
 }
@@ -47,7 +49,15 @@ fn excluded(typed: &[OsString]) -> Result<Exclude, Failure> {
 
 impl Put {
     pub(super) fn from_typed(typed: PutArgs, base: &Base) -> Result<Self, Failure> {
-        let PutArgs { mut paths, preserve, owner, exclude, no_target_directory, recursive: _ } = typed;
+        let PutArgs {
+            mut paths,
+            preserve,
+            owner,
+            exclude,
+            one_file_system,
+            no_target_directory,
+            recursive: _,
+        } = typed;
         let dest = match paths.pop() {
             Some(dest) if !paths.is_empty() => base.path(dest)?,
             _ => return Err(Failure::new(Kind::Usage, "where to put it in the image is not said")),
@@ -59,7 +69,7 @@ impl Put {
         };
         let as_name = one_name("put", paths.len(), no_target_directory)?;
         let sources = paths.into_iter().map(PathBuf::from).collect();
-        Ok(Self { sources, dest, owner, exclude: excluded(&exclude)?, as_name })
+        Ok(Self { sources, dest, owner, exclude: excluded(&exclude)?, one_file_system, as_name })
     }
 }
 
