@@ -11,13 +11,14 @@
 //! ([`Node::begin_giving`]). Of two files the one with the lower inode number is locked first. It is held while the device transfers the bytes: a size must not be cut under them.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use undercroft_block::Device;
 
 use crate::attributes::drop_capabilities;
-use crate::data::{self, Backing, Hold, Stop};
+use crate::data::{self, Backing, DataRanges, Hold, Stop};
 use crate::permission::without_privilege;
 use crate::{AttrChange, Durable, Error, FallocateMode, Ino, InodeFlags, Node, Result};
 
@@ -88,6 +89,14 @@ impl File {
     /// [`NoSuchOffset`](Error::NoSuchOffset) at and past the end.
     pub fn seek_hole(&self, offset: u64) -> Result<u64> {
         data::seek_hole(self.backing(), offset)
+    }
+
+    /// The parts of `within` and of the file that hold data, in order: what [`seek_data`](Self::seek_data) and
+    /// [`seek_hole`](Self::seek_hole) find by turns. There may be as many as the file has extents, and of a damaged file
+    /// far more than its space explains.
+    #[must_use]
+    pub fn data_ranges(&self, within: Range<u64>) -> DataRanges<'_> {
+        DataRanges::new(self.backing(), within)
     }
 
     /// Writes at `offset`, past the end as well: what lies in between reads as zeroes then. Returns how many bytes were

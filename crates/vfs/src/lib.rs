@@ -76,6 +76,7 @@ pub use contract::{
 };
 pub use credentials::Credentials;
 pub use cursor::FileCursor;
+pub use data::DataRanges;
 pub use error::{Corruption, Error, Result};
 pub use file::File;
 pub use hashed_name::HashedName;

@@ -1,6 +1,7 @@
 //! `stat`: everything about files, with their extended attributes and where their data is.
 
 use std::io::Write;
+use std::ops;
 
 use serde::Serialize;
 use undercroft_vfs::{Error, File, FileType, Node, Vfs};
@@ -124,22 +125,9 @@ fn report(
 
 /// The first ranges of a file that are not holes.
 fn ranges(file: &File) -> Result<Vec<Range>, Error> {
-    let mut ranges = Vec::new();
-    let mut offset = 0;
-    while ranges.len() < RANGES_MAX {
-        let start = match file.seek_data(offset) {
-            Ok(start) => start,
-            Err(Error::NoSuchOffset) => break,
-            Err(error) => return Err(error),
-        };
-        let end = file.seek_hole(start)?;
-        if end <= start {
-            break;
-        }
-        ranges.push(Range { offset_bytes: start, length_bytes: end - start });
-        offset = end;
-    }
-    Ok(ranges)
+    let told =
+        |range: ops::Range<u64>| Range { offset_bytes: range.start, length_bytes: range.end - range.start };
+    file.data_ranges(0..u64::MAX).take(RANGES_MAX).map(|range| range.map(told)).collect()
 }
 
 fn text(out: &mut Out, report: &Report) -> Result<(), Failure> {

@@ -6,6 +6,7 @@
 //! written does not appear.
 
 use std::fs::File;
+use std::ops::Range;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
@@ -179,23 +180,17 @@ fn copy(
     let size = from.node().attr().size_bytes;
     to.set_len(size).map_err(outside)?;
     let mut copied = 0;
-    let mut at = 0;
     // What cannot be read ends the copy: behind it nothing is known, zeroes least of all.
     let unreadable = |at: u64, error: vfs::Error| {
         to.set_len(at).map_err(outside)?;
         Err(Failure::inside(path, &error).advise(format!("the copy ends after {at} of {size} bytes")))
     };
-    while at < size {
-        let start = match from.seek_data(at) {
-            Ok(start) => start,
-            Err(vfs::Error::NoSuchOffset) => break,
-            Err(error) => return unreadable(at, error),
+    let mut data = from.data_ranges(0..size);
+    while let Some(found) = data.next() {
+        let Range { start: mut at, end } = match found {
+            Ok(range) => range,
+            Err(error) => return unreadable(data.position(), error),
         };
-        let end = match from.seek_hole(start) {
-            Ok(end) => end.min(size),
-            Err(error) => return unreadable(start.min(size), error),
-        };
-        at = start;
         while at < end {
             let want = usize::try_from(end - at).map_or(buffer.len(), |left| left.min(buffer.len()));
             let read = match from.read_at(at, &mut buffer[..want]) {

@@ -347,23 +347,10 @@ impl Sparse {
     fn of(file: &vfs::File, size: u64) -> Option<Self> {
         let mut data = Vec::new();
         let mut data_bytes = 0;
-        let mut at = 0;
-        while at < size {
-            let start = match file.seek_data(at) {
-                Ok(start) => start.min(size),
-                Err(vfs::Error::NoSuchOffset) => break,
-                Err(_) => return None,
-            };
-            let end = file.seek_hole(start).ok()?.clamp(start, size);
-            if end == start {
-                break;
-            }
-            if data.len() == PARTS_MAX {
-                return None;
-            }
-            data.push(start..end);
-            data_bytes += end - start;
-            at = end;
+        for range in file.data_ranges(0..size) {
+            let range = range.ok().filter(|_| data.len() < PARTS_MAX)?;
+            data_bytes += range.end - range.start;
+            data.push(range);
         }
         if size - data_bytes < HOLES_MIN_BYTES {
             return None;

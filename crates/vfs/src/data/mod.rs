@@ -30,6 +30,7 @@ use undercroft_block::Device;
 use crate::{Corruption, Error, Extent, Inode, Mapping, Result};
 
 pub(crate) use self::copy::copy_piece;
+pub use self::read::DataRanges;
 pub(crate) use self::read::{read_at, seek_data, seek_hole};
 pub(crate) use self::share::{sharable, share};
 pub(crate) use self::space::{clear_tail, fallocate};

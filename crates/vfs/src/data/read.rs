@@ -4,6 +4,10 @@
 //! memory of its own. A read over several extents gathers them, joins those that follow each other on the device, and
 //! hands them over in batches.
 
+use std::fmt;
+use std::iter::FusedIterator;
+use std::ops::Range;
+
 use undercroft_block::Request;
 
 use super::{BATCH, Backing, Run, Source};
@@ -57,6 +61,70 @@ fn seek(backing: Backing<'_>, offset: u64, wanted: fn(&Source) -> bool) -> Resul
         at = at.saturating_add(run.len);
     }
     Ok(None)
+}
+
+/// The parts of a file that hold data, in order: see [`File::data_ranges`](crate::File::data_ranges). Each is as long as
+/// data follows on data, and none is empty. The first error ends it.
+pub struct DataRanges<'a> {
+    backing: Backing<'a>,
+    at: u64,
+    end: u64,
+}
+
+impl<'a> DataRanges<'a> {
+    pub(crate) fn new(backing: Backing<'a>, within: Range<u64>) -> Self {
+        Self { backing, at: within.start, end: within.end }
+    }
+
+    /// Where the search stands: behind the last part that was given, or after an error at the first byte of which nothing
+    /// is known.
+    #[must_use]
+    pub fn position(&self) -> u64 {
+        self.at
+    }
+
+    fn find(&mut self) -> Result<Option<Range<u64>>> {
+        // It may have become shorter since.
+        let end = self.end.min(self.backing.inode.size_bytes());
+        while self.at < end {
+            let run = self.backing.run_at(self.at)?;
+            if !run.source.is_hole() {
+                let mut after = self.at.saturating_add(run.len);
+                while after < end {
+                    let next = self.backing.run_at(after)?;
+                    if next.source.is_hole() {
+                        break;
+                    }
+                    after = after.saturating_add(next.len);
+                }
+                let found = self.at..after.min(end);
+                self.at = found.end;
+                return Ok(Some(found));
+            }
+            self.at = self.at.saturating_add(run.len).min(end);
+        }
+        Ok(None)
+    }
+}
+
+impl Iterator for DataRanges<'_> {
+    type Item = Result<Range<u64>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let found = self.find();
+        if !matches!(found, Ok(Some(_))) {
+            self.end = 0;
+        }
+        found.transpose()
+    }
+}
+
+impl FusedIterator for DataRanges<'_> {}
+
+impl fmt::Debug for DataRanges<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DataRanges").field("at", &self.at).field("end", &self.end).finish_non_exhaustive()
+    }
 }
 
 /// Fills `buf` from more than one run, of which the first is given.
@@ -286,6 +354,23 @@ mod tests {
         assert_eq!(file.seek_hole(10).unwrap(), 20);
         assert_eq!(file.seek_data(20).unwrap(), 25);
         assert_eq!(file.seek_hole(25).unwrap(), 60);
+        assert_eq!(ranges(&file, 0..u64::MAX), [(10, 20), (25, 60)]);
+        let found: [(_, &[_]); 6] = [
+            (0..60, &[(10, 20), (25, 60)]),
+            (12..41, &[(12, 20), (25, 41)]),
+            (20..25, &[]),
+            (59..60, &[(59, 60)]),
+            (60..90, &[]),
+            (30..30, &[]),
+        ];
+        for (within, found) in found {
+            assert_eq!(ranges(&file, within.clone()), found, "{within:?}");
+        }
+    }
+
+    /// Where each part begins and ends.
+    fn ranges(file: &File, within: Range<u64>) -> Vec<(u64, u64)> {
+        file.data_ranges(within).map(Result::unwrap).map(|range| (range.start, range.end)).collect()
     }
 
     #[test]
@@ -294,6 +379,8 @@ mod tests {
             file(u64::MAX, vec![(0, u64::MAX - 10, Mapping::Hole), (u64::MAX - 10, 10, device(0))]);
         assert_eq!(file.seek_data(0).unwrap(), u64::MAX - 10);
         assert_eq!(file.seek_hole(u64::MAX - 5).unwrap(), u64::MAX);
+        assert_eq!(ranges(&file, 0..u64::MAX).len(), 1);
+        assert_eq!(file.data_ranges(0..u64::MAX).next().unwrap().unwrap(), u64::MAX - 10..u64::MAX);
         assert_eq!(read(&file, u64::MAX - 12, 100), [vec![0; 2], device_bytes(0, 10)].concat());
     }
 
@@ -313,6 +400,7 @@ mod tests {
                 file.read_at(105, &mut [0; 50]).map(|count| count as u64),
                 file.seek_data(105),
                 file.seek_hole(105),
+                file.data_ranges(105..300).next().unwrap_or(Ok(0..0)).map(|found| found.start),
             ] {
                 match result {
                     Err(Error::Corrupt(corruption)) => assert_eq!(corruption.structure, "extent"),
@@ -320,6 +408,24 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn ranges_end_at_what_cannot_be_known() {
+        // Its fifth byte and those behind it would lie past the last byte that a device can have.
+        let impossible = || device(u64::MAX - 3);
+        for (first, start) in [(device(0), 0), (Mapping::Hole, 10)] {
+            let (file, _) = file(100, vec![(0, 10, first), (5, 95, impossible())]);
+            let mut ranges = file.data_ranges(0..100);
+            assert!(matches!(ranges.next(), Some(Err(Error::Corrupt(_)))));
+            assert_eq!(ranges.position(), start);
+            assert!(ranges.next().is_none() && ranges.next().is_none());
+        }
+        let (file, _) = file(100, vec![(0, 10, device(0)), (10, 10, Mapping::Hole), (15, 85, impossible())]);
+        let mut ranges = file.data_ranges(0..100);
+        assert_eq!(ranges.next().unwrap().unwrap(), 0..10);
+        assert!(ranges.next().unwrap().is_err() && ranges.next().is_none());
+        assert_eq!(ranges.position(), 20);
     }
 
     /// A file whose every byte is said to lie in the same extent.

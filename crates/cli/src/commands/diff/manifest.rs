@@ -1,6 +1,7 @@
 //! What a tree holds, as far as it is compared: read from an image through the vfs, or from a source of files.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 
 use undercroft_populate::{Entry, EntryKind, Source};
 use undercroft_vfs::{Attr, DeviceNumber, FileType, Ino, Node, Timestamp, Vfs};
@@ -139,13 +140,8 @@ fn digest(
 ) -> undercroft_vfs::Result<[u8; 32]> {
     let file = vfs.open_node(node)?;
     let mut digest = ContentDigest::default();
-    let mut at = 0;
-    while at < size {
-        at = match file.seek_data(at) {
-            Err(undercroft_vfs::Error::NoSuchOffset) => break,
-            start => start?,
-        };
-        let end = file.seek_hole(at)?.min(size);
+    for range in file.data_ranges(0..size) {
+        let Range { start: mut at, end } = range?;
         while at < end {
             let want = usize::try_from(end - at).map_or(buffer.len(), |left| left.min(buffer.len()));
             let read = file.read_at(at, &mut buffer[..want])?;

@@ -2,6 +2,7 @@
 //! links, special files, hard links, permissions, owners, times and extended attributes.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use undercroft_vfs::{
@@ -75,16 +76,8 @@ pub(super) fn copy(from: &Vfs, to: &Vfs) -> Result<()> {
 /// The bytes that are there; holes stay holes.
 fn copy_content(from: &Vfs, source: &Arc<Node>, to: &Vfs, made: &Arc<Node>, buffer: &mut [u8]) -> Result<()> {
     let (source, made) = (from.open_node(source)?, to.open_node_for_writing(made)?);
-    let mut offset = 0;
-    loop {
-        let end = match source.seek_data(offset) {
-            Ok(data) => {
-                offset = data;
-                source.seek_hole(data)?
-            }
-            Err(Error::NoSuchOffset) => break,
-            Err(error) => return Err(error),
-        };
+    for range in source.data_ranges(0..u64::MAX) {
+        let Range { start: mut offset, end } = range?;
         while offset < end {
             let len = (end - offset).min(buffer.len() as u64) as usize;
             let read = source.read_at(offset, &mut buffer[..len])?;

@@ -246,18 +246,9 @@ fn tree(vfs: &Vfs) -> Result<Vec<Branch>, Error> {
 fn sparse(vfs: &Vfs, path: &[u8]) -> Result<Sparse, Error> {
     let file = vfs.open(&Credentials::root(), path)?;
     let attr = file.node().attr();
-    let mut data = Vec::new();
-    let mut offset = 0;
-    loop {
-        match file.seek_data(offset) {
-            Ok(start) => {
-                offset = file.seek_hole(start)?;
-                data.push((start, offset - start));
-            }
-            Err(Error::NoSuchOffset) => break,
-            Err(error) => return Err(error),
-        }
-    }
+    let data =
+        file.data_ranges(0..u64::MAX).map(|range| range.map(|range| (range.start, range.end - range.start)));
+    let data = data.collect::<Result<_, Error>>()?;
     Ok(Sparse {
         path: path.to_vec().into(),
         size_bytes: attr.size_bytes,
