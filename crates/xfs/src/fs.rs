@@ -204,21 +204,22 @@ impl Xfs {
         })
     }
 
-    /// Free extents by length, in powers of two, without lengths that none has.
+    /// Free extents of an allocation group by length, in powers of two, without lengths that none has. Without such a group
+    /// there are none.
     ///
     /// # Errors
-    /// Corruption of the trees of free space; I/O failure.
-    pub fn free_extents(&self) -> Result<Vec<FreeExtents>> {
+    /// Corruption of the group's header or the tree of free space; I/O failure.
+    pub fn free_extents(&self, group: u32) -> Result<Vec<FreeExtents>> {
+        let Some(ag) = self.volume.geometry().ag(group) else { return Ok(Vec::new()) };
         let mut counts = [(0_u64, 0_u64); 32];
-        for ag in self.volume.geometry().ags() {
-            let _still = self.volume.hold_still(ag);
-            Agf::read(&self.volume, ag)?.by_size(&self.volume)?.for_each(|extent| {
-                let (extents, blocks) = &mut counts[extent.count.ilog2() as usize];
-                *extents += 1;
-                *blocks += u64::from(extent.count);
-                Ok(())
-            })?;
-        }
+        let still = self.volume.hold_still(ag);
+        Agf::read(&self.volume, ag)?.by_size(&self.volume)?.for_each(|extent| {
+            let (extents, blocks) = &mut counts[extent.count.ilog2() as usize];
+            *extents += 1;
+            *blocks += u64::from(extent.count);
+            Ok(())
+        })?;
+        drop(still);
         let by_log = counts.into_iter().enumerate().filter(|(_, (extents, _))| *extents > 0);
         Ok(by_log
             .map(|(log, (extents, blocks))| FreeExtents { from_blocks: 1 << log, extents, blocks })

@@ -5,8 +5,8 @@
 //! trees that space is reserved for: of free inodes, of reference counts, of the reverse map. Counters of the
 //! superblock that cannot be are recounted, from the headers of the groups.
 //!
-//! A filesystem that is opened for reading does not change, so the groups are read once. One whose headers cannot be read
-//! counts as empty.
+//! A filesystem that is opened for reading does not change, so the groups are read once. One whose headers are damaged or
+//! cannot be read, as behind the end of an image that is cut short, counts as empty.
 //!
 //! In one that takes changes the allocator counts, and has set aside in each group what Linux reserves for the trees of
 //! inodes, reference counts and reverse mappings: as many blocks. For the trees of free space the two hold back
@@ -26,6 +26,9 @@ const SET_ASIDE_BLOCKS: u64 = 8;
 /// The pool is this part of all blocks, and no more than so many.
 const POOL_PART: u64 = 20;
 const POOL_MAX_BLOCKS: u64 = 8192;
+
+/// Behind so many groups that cannot be read none is tried: an image that is cut short may claim billions.
+const UNREAD_MAX: u32 = 100;
 
 /// The largest inode number that Linux gives out.
 const INO_MAX: u64 = (1 << 56) - 1;
@@ -47,7 +50,7 @@ impl Counts {
     /// `recovered` says that the log held changes.
     ///
     /// # Errors
-    /// I/O failure.
+    /// What keeps a group from being read beside damage and I/O failure.
     pub(crate) fn new(volume: &Volume, recovered: bool) -> Result<Self> {
         let superblock = volume.superblock();
         let geometry = superblock.geometry();
@@ -64,9 +67,12 @@ impl Counts {
         let features = superblock.features();
         let reserves = features.has_finobt() || features.has_reflink() || features.has_rmapbt();
         if recovered || reserves || !can_be {
+            let mut unread = 0;
             for ag in geometry.ags() {
                 match counts.add(volume, ag, !can_be) {
                     Ok(()) | Err(Error::Corrupt(_)) => {}
+                    Err(Error::Io(_)) if unread < UNREAD_MAX => unread += 1,
+                    Err(Error::Io(_)) => break,
                     Err(error) => return Err(error),
                 }
             }

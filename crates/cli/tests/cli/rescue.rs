@@ -124,6 +124,53 @@ fn a_cut_xfs_is_read_as_far_as_it_goes_and_not_written() {
     assert!(refused.contains("for reading it can be opened as far as it goes"), "{refused}");
 }
 
+/// What the groups behind the cut would tell is not counted, which is said; what is there is told.
+#[test]
+fn info_tells_of_a_cut_xfs_what_is_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("xfs.img");
+    File::create(&image).unwrap().set_len(400 << 20).unwrap();
+    tool("mkfs.xfs -q -d agcount=4 xfs.img", dir.path());
+    fs::write(dir.path().join("large"), vec![b'x'; 10 << 20]).unwrap();
+    run(Command::new(PROGRAM).args(["put", "xfs.img", "large", "/"]).current_dir(dir.path())).succeeded();
+    let json = |run: &Run| serde_json::from_slice::<serde_json::Value>(&run.stdout).unwrap();
+    let whole = json(&on(&image, &["info", "--json"]));
+    assert_eq!((&whole["groups_unread"], &whole["log_clean"]), (&0.into(), &true.into()));
+    let df = on(&image, &["df"]).text();
+    let unread = "the journal cannot be read, and changes in it are missing";
+    for (mib, groups, has_log) in
+        [(350, 0, true), (290, 1, true), (250, 1, false), (150, 2, false), (50, 3, false)]
+    {
+        File::options().write(true).open(&image).unwrap().set_len(mib << 20).unwrap();
+        let note = format!("is cut short: of 400 MiB there are {mib} MiB");
+        let notes = [&note, unread];
+        let notes = if has_log { &notes[..1] } else { &notes[..] };
+        let told = on(&image, &["info", "--json"]);
+        assert_partly(&told, 0, notes);
+        let told = json(&told);
+        assert_eq!(told["groups_unread"], groups, "{mib} MiB: {told}");
+        assert_eq!(told["log_clean"], if has_log { true.into() } else { serde_json::Value::Null });
+        for same in ["uuid", "size_bytes", "blocks_for_files", "blocks_free", "inodes", "geometry"] {
+            assert_eq!(told[same], whole[same], "{mib} MiB: {same}");
+        }
+        let there = 4 - groups as usize;
+        let map = told["group_map_percent"].as_array().unwrap();
+        assert_eq!(map[..there], whole["group_map_percent"].as_array().unwrap()[..there]);
+        assert!(map.len() == 4 && map[there..].iter().all(serde_json::Value::is_null), "{told}");
+        let text = on(&image, &["info"]);
+        assert_partly(&text, 0, notes);
+        let text = String::from_utf8(text.stdout).unwrap();
+        let sentence =
+            format!("{groups} of 4 allocation groups cannot be read; free space there is not counted");
+        assert_eq!(text.contains(&sentence), groups > 0, "{text}");
+        assert_eq!(text.contains("not known: the log was not read"), !has_log, "{text}");
+        assert_eq!(text.contains("state     clean"), groups == 0, "{text}");
+        let counted = on(&image, &["df"]);
+        assert_partly(&counted, 0, notes);
+        assert_eq!(String::from_utf8(counted.stdout).unwrap(), df);
+    }
+}
+
 /// A journal that lies behind the cut cannot be replayed, which is said.
 #[test]
 fn a_cut_image_that_was_not_unmounted_is_read_without_its_journal() {

@@ -1,6 +1,7 @@
 //! What `info` shows of an XFS filesystem: its geometry in the words of xfs_info, how full its allocation groups are,
 //! and its free space by the length of its pieces.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 
 use serde::{Deserialize, Serialize};
@@ -18,6 +19,8 @@ use crate::text::style;
 
 /// The blocks in which a log is counted.
 const LOG_BLOCK_BYTES: u64 = 512;
+/// A column of groups that could not be read.
+const UNREAD: char = '?';
 
 /// What is shown of an XFS filesystem.
 #[derive(Debug, Serialize, Deserialize)]
@@ -32,8 +35,8 @@ pub(crate) struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     metadata_uuid: Option<String>,
     version: u8,
-    /// Whether the log held nothing to replay.
-    log_clean: bool,
+    /// Whether the log held nothing to replay; `None` where it was not read.
+    log_clean: Option<bool>,
     /// Where the log begins and ends, in its blocks of 512 bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     log_tail_block: Option<u32>,
@@ -44,6 +47,10 @@ pub(crate) struct Report {
     /// What keeps groups or their free space from being shown.
     #[serde(skip_serializing_if = "Option::is_none")]
     damage: Option<String>,
+    /// Groups that could not be read, or not all of what tells their free space, as behind the end of an image that is cut
+    /// short.
+    #[serde(default)]
+    groups_unread: u32,
     size_bytes: u64,
     blocks_for_files: u64,
     blocks_free: u64,
@@ -51,9 +58,10 @@ pub(crate) struct Report {
     inodes_free: u64,
     geometry: Geometry,
     quota: Vec<String>,
-    /// How full the groups are in percent, first to last; neighbours are put together where there are many.
-    group_map_percent: Vec<u8>,
-    /// Free space by the length of its pieces.
+    /// How full the groups are in percent, first to last; neighbours are put together where there are many. `None` where
+    /// none of them could be read.
+    group_map_percent: Vec<Option<u8>>,
+    /// Free space by the length of its pieces, in the groups that could be read.
     free_space: Vec<FreeSpace>,
     /// Where it is mounted now, and how it is doing there.
     #[serde(skip_deserializing, skip_serializing_if = "Option::is_none")]
@@ -110,8 +118,9 @@ impl Report {
         let StatFs { blocks, blocks_free, inodes, inodes_free, .. } = xfs.statfs()?;
         let (uuid, metadata_uuid) = (superblock.uuid(), superblock.meta_uuid());
         let mut damage = None;
-        let group_map_percent = unless_damaged(group_map(xfs), &mut damage)?;
-        let free_space = unless_damaged(xfs.free_extents(), &mut damage)?;
+        let mut unread = Unread::new(superblock.geometry().ag_count());
+        let group_map_percent = unless_damaged(group_map(xfs, &mut unread), &mut damage)?;
+        let free_space = unless_damaged(free_space(xfs, &mut unread), &mut damage)?;
         Ok(Self {
             filesystem: xfs.kind().to_owned(),
             partition,
@@ -119,11 +128,12 @@ impl Report {
             uuid: uuid.to_string(),
             metadata_uuid: (metadata_uuid != uuid).then(|| metadata_uuid.to_string()),
             version: superblock.features().version(),
-            log_clean: xfs.recovery().is_none(),
+            log_clean: xfs.log_position().map(|_| xfs.recovery().is_none()),
             log_tail_block: xfs.log_position().map(|log| log.tail_block),
             log_head_block: xfs.log_position().map(|log| log.head_block),
             recovery: xfs.recovery().map(XfsRecovery::from),
             damage,
+            groups_unread: unread.count(),
             size_bytes: superblock.geometry().data_bytes(),
             blocks_for_files: blocks,
             blocks_free,
@@ -132,7 +142,7 @@ impl Report {
             geometry: Geometry::of(superblock),
             quota: quota_words(superblock.quota_flags()),
             group_map_percent,
-            free_space: free_space.iter().map(FreeSpace::from).collect(),
+            free_space,
             mount: None,
         })
     }
@@ -155,7 +165,8 @@ impl Report {
         if let Some(uuid) = &self.metadata_uuid {
             line("", &format!("metadata carries {uuid}"))?;
         }
-        let colour = if self.log_clean && self.damage.is_none() { style::GOOD } else { style::WARN };
+        let is_good = self.log_clean == Some(true) && self.damage.is_none() && self.groups_unread == 0;
+        let colour = if is_good { style::GOOD } else { style::WARN };
         for (number, sentence) in self.state_sentences().into_iter().enumerate() {
             line(if number == 0 { "state" } else { "" }, &palette.paint(colour, &sentence))?;
         }
@@ -186,22 +197,24 @@ impl Report {
         let inode_bytes = self.geometry.isize;
         line("", &format!("{} used, {free} free, of {inode_bytes} bytes", human::count(inodes_used)))?;
         let per_column = (self.geometry.agcount as usize).div_ceil(self.group_map_percent.len().max(1));
-        let map: String = self.group_map_percent.iter().map(|percent| shade(*percent)).collect();
+        let map: String =
+            self.group_map_percent.iter().map(|percent| percent.map_or(UNREAD, shade)).collect();
         line(
             "groups",
             &if map.is_empty() { "damaged".to_owned() } else { palette.paint(style::PICTURE, &map) },
         )?;
         let legend =
             if per_column > 1 { format!("; a column is {per_column} groups") } else { String::new() };
+        let unread = if map.contains(UNREAD) { format!(", {UNREAD} not read") } else { String::new() };
         let groups = human::counted(self.geometry.agcount.into(), "allocation group");
         let of = human::count(self.geometry.agsize.into());
-        line("", &format!("{groups} of {of} blocks, the taller the fuller{legend}"))?;
+        line("", &format!("{groups} of {of} blocks, the taller the fuller{unread}{legend}"))?;
         if let (Some(tail), Some(head)) = (self.log_tail_block, self.log_head_block) {
             let blocks = u64::from(self.geometry.log_blocks) * block_bytes / LOG_BLOCK_BYTES;
             let of = format!("of {} blocks of {LOG_BLOCK_BYTES} bytes", human::count(blocks));
             let words = match self.log_clean {
-                true => format!("clean, it goes on at {} {of}", human::count(head.into())),
-                false => format!(
+                Some(true) => format!("clean, it goes on at {} {of}", human::count(head.into())),
+                _ => format!(
                     "holds changes from {} (tail) to {} (head) {of}",
                     human::count(tail.into()),
                     human::count(head.into())
@@ -238,6 +251,16 @@ impl Report {
         if let Some(damage) = &self.damage {
             sentences.push(safe(damage.as_bytes()));
             sentences.push("is damaged; `undercroft check` tells more".to_owned());
+        }
+        if self.log_clean.is_none() {
+            sentences.push("not known: the log was not read".to_owned());
+        }
+        if self.groups_unread > 0 {
+            let of = human::counted(self.geometry.agcount.into(), "allocation group");
+            sentences.push(format!(
+                "{} of {of} cannot be read; free space there is not counted by its pieces",
+                human::count(self.groups_unread.into())
+            ));
         }
         if sentences.is_empty() {
             sentences.push("clean".to_owned());
@@ -354,13 +377,6 @@ impl std::fmt::Display for Geometry {
     }
 }
 
-impl From<&FreeExtents> for FreeSpace {
-    fn from(part: &FreeExtents) -> Self {
-        let FreeExtents { from_blocks, extents, blocks } = *part;
-        Self { from_blocks, extents, blocks }
-    }
-}
-
 /// `users accounted and enforced`, for each kind of quota that is accounted.
 fn quota_words(flags: QuotaFlags) -> Vec<String> {
     [
@@ -388,18 +404,90 @@ fn unless_damaged<T>(read: Result<Vec<T>, Error>, damage: &mut Option<String>) -
     }
 }
 
-/// How full the groups are, put together to at most as many as a picture has columns.
-fn group_map(xfs: &Xfs) -> Result<Vec<u8>, Error> {
+/// Groups that cannot be read. A damaged superblock may claim billions, of an image that is cut short: behind so many none
+/// is tried any more.
+struct Unread {
+    tried: BTreeSet<u32>,
+    /// How many groups there are before those that are not tried.
+    tried_end: u32,
+    all: u32,
+}
+
+impl Unread {
+    const TRIED_MAX: usize = 100;
+
+    fn new(all: u32) -> Self {
+        Self { tried: BTreeSet::new(), tried_end: all, all }
+    }
+
+    /// Adds a group; whether the next one is to be tried.
+    fn add(&mut self, group: u32) -> bool {
+        if self.tried.insert(group) && self.tried.len() >= Self::TRIED_MAX {
+            self.tried_end = self.tried_end.min(group.saturating_add(1));
+        }
+        group.saturating_add(1) < self.tried_end
+    }
+
+    fn count(&self) -> u32 {
+        self.tried.range(..self.tried_end).count() as u32 + (self.all - self.tried_end)
+    }
+}
+
+/// How full the groups are, put together to at most as many as a picture has columns. Groups that cannot be read do not
+/// count.
+fn group_map(xfs: &Xfs, unread: &mut Unread) -> Result<Vec<Option<u8>>, Error> {
     let usage = xfs.ag_usage();
     let groups = usage.len();
     let per_column = groups.div_ceil(PICTURE_COLUMNS).max(1);
     let mut columns: Vec<(u64, u64)> = vec![(0, 0); groups.div_ceil(per_column)];
-    for (index, usage) in usage.enumerate() {
-        let usage = usage?;
-        let column = &mut columns[index / per_column];
+    for (group, usage) in (0..).zip(usage) {
+        let usage = match usage {
+            Err(Error::Io(_)) if unread.add(group) => continue,
+            Err(Error::Io(_)) => break,
+            usage => usage?,
+        };
+        let column = &mut columns[group as usize / per_column];
         column.0 += u64::from(usage.blocks.saturating_sub(usage.free_blocks));
         column.1 += u64::from(usage.blocks);
     }
-    let percent = |(used, all): (u64, u64)| (used * 100).checked_div(all).unwrap_or(0) as u8;
+    let percent = |(used, all): (u64, u64)| (used * 100).checked_div(all).map(|percent| percent as u8);
     Ok(columns.into_iter().map(percent).collect())
+}
+
+/// The free space of all groups by the length of its pieces, but of those that cannot be read.
+fn free_space(xfs: &Xfs, unread: &mut Unread) -> Result<Vec<FreeSpace>, Error> {
+    let mut by_length: BTreeMap<u32, FreeSpace> = BTreeMap::new();
+    for group in 0..xfs.superblock().geometry().ag_count() {
+        let found = match xfs.free_extents(group) {
+            Err(Error::Io(_)) if unread.add(group) => continue,
+            Err(Error::Io(_)) => break,
+            found => found?,
+        };
+        for FreeExtents { from_blocks, extents, blocks } in found {
+            let part =
+                by_length.entry(from_blocks).or_insert(FreeSpace { from_blocks, extents: 0, blocks: 0 });
+            part.extents += extents;
+            part.blocks += blocks;
+        }
+    }
+    Ok(by_length.into_values().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Unread;
+
+    #[test]
+    fn not_all_of_billions_of_groups_are_tried() {
+        let mut unread = Unread::new(4);
+        assert!(unread.add(2) && unread.add(1) && unread.add(2));
+        assert_eq!(unread.count(), 2);
+        let mut unread = Unread::new(u32::MAX);
+        assert!(unread.add(3));
+        let tried = (10..u32::MAX).find(|&group| !unread.add(group)).unwrap();
+        assert_eq!((tried, unread.count()), (108, u32::MAX - 9));
+        // What looks at the groups once more stops at the same one.
+        assert!(unread.add(3) && (10..108).all(|group| unread.add(group)) && !unread.add(108));
+        assert_eq!(unread.count(), u32::MAX - 9);
+    }
 }
