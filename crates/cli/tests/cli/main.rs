@@ -15,6 +15,7 @@ mod edit;
 mod edit_killed;
 mod edit_put;
 mod edit_shell;
+mod edit_typed;
 mod errors;
 mod frozen;
 mod get;

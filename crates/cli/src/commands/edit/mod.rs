@@ -35,6 +35,7 @@ pub(super) mod session;
 mod touch;
 mod tree;
 mod truncate;
+mod typing;
 mod write;
 mod xattr;
 

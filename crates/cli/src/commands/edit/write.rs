@@ -1,25 +1,21 @@
 //! `write`: standard input becomes the content of a file, or is added to it.
 //!
-//! At a terminal the text ends with Ctrl-D, and Ctrl-C abandons it: that key ends a line meanwhile, so that it is read as a byte,
-//! and sends no signal, which would end the whole program and in a shell all other changes with it.
+//! At a terminal the text ends with Ctrl-D, and Ctrl-C abandons it (`typing`).
 
-use std::io::{self, IsTerminal, Read};
+use std::io::{self, Read};
 
-use rustix::stdio::stdin as stdin_descriptor;
-use rustix::termios::{OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr};
 use undercroft_vfs::{AttrChange, Error, File, FileType, Vfs};
 
 use super::metadata;
 use super::place::Place;
 use super::session::CALLER;
+use super::typing::{Typed, Typing};
 use crate::exit::Kind;
 use crate::failure::Failure;
 use crate::plan::edit::Write;
 
 /// Bytes read and written at once.
 const CHUNK_BYTES: usize = 1 << 20;
-/// No key of a terminal: `_POSIX_VDISABLE`.
-const NO_KEY: u8 = 0;
 
 pub(super) fn run(vfs: &Vfs, plan: &Write) -> Result<(), Failure> {
     let place = Place::followed(vfs, &plan.path)?;
@@ -88,62 +84,27 @@ fn append(place: &Place, file: &File) -> Result<(), Failure> {
     added
 }
 
-/// A terminal at which a text is typed. Its settings come back at the end; after a signal that ends the program, the shell
-/// that began it brings them back.
-struct Typing {
-    before: Termios,
-    /// The byte of the key that abandons the text.
-    interrupt: u8,
-}
-
-impl Typing {
-    /// `None` where standard input is no terminal, or has no such key.
-    fn begin() -> Option<Self> {
-        let before = io::stdin().is_terminal().then(|| tcgetattr(stdin_descriptor()).ok()).flatten()?;
-        let interrupt = before.special_codes[SpecialCodeIndex::VINTR];
-        if interrupt == NO_KEY {
-            return None;
-        }
-        let mut while_typing = before.clone();
-        while_typing.special_codes[SpecialCodeIndex::VINTR] = NO_KEY;
-        while_typing.special_codes[SpecialCodeIndex::VEOL] = interrupt;
-        tcsetattr(stdin_descriptor(), OptionalActions::Now, &while_typing).ok()?;
-        Some(Self { before, interrupt })
-    }
-}
-
-impl Drop for Typing {
-    fn drop(&mut self) {
-        // A terminal that is gone has no settings.
-        let _ = tcsetattr(stdin_descriptor(), OptionalActions::Now, &self.before);
-    }
-}
-
 /// Hands over standard input in pieces.
 fn each_chunk(mut take: impl FnMut(&[u8]) -> Result<(), Failure>) -> Result<(), Failure> {
     let typing = Typing::begin();
     let mut stdin = io::stdin().lock();
+    let mut read = |buffer: &mut [u8]| match &typing {
+        Some(typing) => typing.read(buffer),
+        None => stdin.read(buffer).map(Typed::Bytes),
+    };
     let mut buffer = vec![0; CHUNK_BYTES];
     let mut has_ended = false;
     while !has_ended {
         let mut filled = 0;
         while filled < buffer.len() {
-            match stdin.read(&mut buffer[filled..]) {
+            match read(&mut buffer[filled..]) {
                 // A terminal would go on behind its end.
-                Ok(0) => {
+                Ok(Typed::Bytes(0)) => {
                     has_ended = true;
                     break;
                 }
-                Ok(read) => {
-                    filled += read;
-                    let last = buffer[..filled].last().copied();
-                    if typing.as_ref().is_some_and(|typing| last == Some(typing.interrupt)) {
-                        return Err(Failure::new(
-                            Kind::Host,
-                            "the text was abandoned, and nothing is changed",
-                        ));
-                    }
-                }
+                Ok(Typed::Bytes(read)) => filled += read,
+                Ok(Typed::Abandoned) => return Err(abandoned()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(Failure::host("cannot read standard input", &error)),
             }
@@ -152,7 +113,11 @@ fn each_chunk(mut take: impl FnMut(&[u8]) -> Result<(), Failure>) -> Result<(), 
             take(&buffer[..filled])?;
         }
     }
-    Ok(())
+    if typing.is_some_and(Typing::end) { Err(abandoned()) } else { Ok(()) }
+}
+
+fn abandoned() -> Failure {
+    Failure::new(Kind::Host, "the text was abandoned, and nothing is changed")
 }
 
 /// All of standard input, if it is not longer than `limit`.
