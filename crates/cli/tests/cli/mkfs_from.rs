@@ -301,7 +301,12 @@ fn what_begins_with_zeroes_is_no_archive() {
     assert_eq!(at("ls empty.img").text(), "lost+found\n");
     at("disk create disk.img root=ext4:20M").succeeded();
     at("mkfs ext4 raw.img -q --no-conf --size 8M").succeeded();
-    write("zeroes", &[0; 20_480]);
+    // What `tar -b 64` writes of no files.
+    tool("tar -b 64 -cf blocks.tar -T /dev/null", dir.path());
+    assert_eq!(fs::metadata(dir.path().join("blocks.tar")).unwrap().len(), 64 * 512);
+    at("mkfs ext4 blocks.img -q --no-conf --from blocks.tar").succeeded();
+    at("tar-in empty.img blocks.tar").succeeded();
+    write("zeroes", &[0; 1 << 20]);
     write("later", &[&[0; 1024][..], b"x"].concat());
     tool("gzip -k zeroes", dir.path());
     for source in ["raw.img", "zeroes", "later", "zeroes.gz"] {

@@ -20,14 +20,21 @@ pub(super) const INDEX: &str = "index.json";
 pub(super) struct Layout {
     pub(super) shown: String,
     pub(super) store: Arc<Store>,
+    /// That it is an image was seen by a manifest alone, which an archive of files may have too.
+    pub(super) may_be_files: bool,
 }
 
 impl Layout {
     pub(super) fn new(shown: &str, store: Store) -> Self {
-        Self { shown: shown.to_owned(), store: Arc::new(store) }
+        Self { shown: shown.to_owned(), store: Arc::new(store), may_be_files: false }
     }
 
-    pub(super) fn failed(&self, path: &str, kind: SourceErrorKind) -> SourceError {
+    pub(super) fn failed(&self, path: &str, mut kind: SourceErrorKind) -> SourceError {
+        if let (true, SourceErrorKind::Malformed(what)) = (self.may_be_files, &mut kind) {
+            what.push_str(
+                "; put `tar:` in front of the archive's name if it is none of an image, but of files",
+            );
+        }
         SourceError::new(&self.shown, kind).at_member(path.as_bytes())
     }
 

@@ -82,7 +82,7 @@ pub fn image_in_layout(
 ) -> Result<Box<dyn Source>, SourceError> {
     let store = Store::directory(path);
     let store = store.map_err(|error| SourceError::new(shown, SourceErrorKind::Io(error)))?;
-    source(&Layout::new(shown, store), ArchiveKind::Oci, options)
+    source(Layout::new(shown, store), ArchiveKind::Oci, options)
 }
 
 /// The image in an archive that is not compressed, as one source.
@@ -95,11 +95,11 @@ pub fn image_in_archive(
     shown: &str,
     options: &ImageOptions,
 ) -> Result<Box<dyn Source>, SourceError> {
-    source(&Layout::new(shown, Store::archive(shown, file)?), kind, options)
+    source(Layout::new(shown, Store::archive(shown, file)?), kind, options)
 }
 
 fn source(
-    layout: &Layout,
+    mut layout: Layout,
     kind: ArchiveKind,
     options: &ImageOptions,
 ) -> Result<Box<dyn Source>, SourceError> {
@@ -109,8 +109,9 @@ fn source(
         ArchiveKind::Docker => false,
         ArchiveKind::Any => layout.has(layout::MARKER)? && layout.has(layout::INDEX)?,
     };
+    layout.may_be_files = kind == ArchiveKind::Any && !is_layout && options.reference.is_none();
     let layers =
-        if is_layout { layers_of_manifest(layout, wanted)? } else { docker::layers(layout, wanted)? };
+        if is_layout { layers_of_manifest(&layout, wanted)? } else { docker::layers(&layout, wanted)? };
     let layer = |of| Box::new(BlobLayer::new(layout.clone(), of, options.most_bytes)) as Box<dyn Layer>;
     let layered = Layered::new(layout.shown.clone(), layers.into_iter().map(layer).collect())?;
     Ok(Box::new(layered))

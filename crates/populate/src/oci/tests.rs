@@ -347,6 +347,29 @@ fn saved_images_are_read_by_their_manifest() {
 }
 
 #[test]
+fn an_archive_of_files_that_is_taken_for_an_image_is_told_how_to_be_named() {
+    let manifest = json!([{ "Config": "config.json", "Layers": ["layer.tar"] }]).to_string();
+    let layer = tar(&[("a", b"1")]);
+    let config = json!({ "rootfs": { "diff_ids": [digest(&layer)] } }).to_string();
+    let [manifest, config, layer]: [(&str, &[u8]); 3] =
+        [("manifest.json", manifest.as_bytes()), ("config.json", config.as_bytes()), ("layer.tar", &layer)];
+    let hint = "; put `tar:` in front of the archive's name if it is none of an image, but of files";
+    for (files, why) in [
+        (&[manifest][..], "config.json: it is missing"),
+        (&[manifest, config], "layer.tar: it is missing"),
+        (&[manifest, ("config.json", b"{"), layer], "config.json: it is not the JSON it should be"),
+    ] {
+        let told = archive(files, ArchiveKind::Any, None).unwrap_err();
+        assert!(told.contains(why) && told.ends_with(hint), "{told}");
+        for (kind, reference) in [(ArchiveKind::Docker, None), (ArchiveKind::Docker, Some("x"))] {
+            let told = archive(files, kind, reference).unwrap_err();
+            assert!(!told.contains("`tar:`"), "{told}");
+        }
+    }
+    assert_eq!(archive(&[manifest, config, layer], ArchiveKind::Any, None).unwrap(), ["a"]);
+}
+
+#[test]
 fn an_archive_of_a_layout_is_one() {
     let layout = Layout::new();
     let image = layout.image(&[tar(&[("a", b"1")])], "linux/amd64");

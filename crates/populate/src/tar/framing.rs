@@ -6,8 +6,11 @@ use super::header::{Header, RECORD_BYTES};
 use super::{Archive, foreign};
 use crate::SourceErrorKind;
 
-/// Most zeroes that an archive without members has: what fills the one block that it is written in.
-const EMPTY_MAX_BYTES: u64 = 10_240;
+/// The block that an archive is written in, unless its maker says another factor than 20.
+const BLOCK_BYTES: u64 = 10_240;
+
+/// An archive without members has less than this, whatever fills its one block. Disks have more, by whole MiB as a rule.
+const EMPTY_END_BYTES: u64 = 1 << 20;
 
 /// An archive, and where reading is in it.
 pub(super) struct Framing {
@@ -75,7 +78,8 @@ impl Framing {
         let mut record = [0; RECORD_BYTES];
         loop {
             let read = self.read_up_to(&mut record)?;
-            if self.at > EMPTY_MAX_BYTES || record.iter().any(|&byte| byte != 0) {
+            let is_cut = self.at > BLOCK_BYTES && !self.at.is_multiple_of(RECORD_BYTES as u64);
+            if self.at >= EMPTY_END_BYTES || is_cut || record.iter().any(|&byte| byte != 0) {
                 return Err(foreign::zeroes());
             }
             if read < RECORD_BYTES {

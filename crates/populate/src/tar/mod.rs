@@ -14,7 +14,8 @@
 //!
 //! Owners are the numbers of the archive, never those that a name has on this machine. A slash in front of a name is left
 //! out, as GNU tar does, and `..` is refused. An archive may end without the two blocks of zeroes and
-//! without what fills its last block, but not within a member. One without members has no more zeroes than fill a block.
+//! without what fills its last block, but not within a member. One without members has no more zeroes than fill a block,
+//! which is smaller than 1 MiB.
 //!
 //! Format: POSIX.1-2024, `pax`; the GNU tar manual, "Basic Tar Format" and "Sparse Formats"; star(5) for `SCHILY.`
 //! records, libarchive's tar(5) for `LIBARCHIVE.` ones.

@@ -391,6 +391,14 @@ fn zeroes_are_an_archive_only_as_far_as_one_without_members_has_them() {
     for len in [512, 1024, 10_240] {
         assert_eq!(read(&vec![0; len]).unwrap().len(), 0, "{len}");
     }
+    // Larger blocking factors: 21, 64 and 2047.
+    for factor in [21, 64, 2047] {
+        assert_eq!(read(&vec![0; factor * 512]).unwrap().len(), 0, "{factor}");
+    }
+    let mut at_the_end = vec![0; 64 * 512];
+    at_the_end[64 * 512 - 1] = 1;
+    let refused = read(&at_the_end).unwrap_err();
+    assert!(refused.contains("it begins with zeroes"), "{refused}");
     let mut later = vec![0; 10_240];
     later[1024] = 1;
     for bytes in [vec![0; 10_241], vec![0; 1 << 20], later] {
