@@ -323,6 +323,19 @@ pub(crate) fn open_to_overwrite(spec: &ImageSpec) -> Result<ToOverwrite, Failure
     Ok(ToOverwrite { device, array: Some(open) })
 }
 
+/// Opens two partitions of one disk, of which `to` is to be written: the disk once, since it has one writer.
+pub(crate) fn open_two_partitions(
+    from: &ImageSpec,
+    to: &ImageSpec,
+) -> Result<(Device, ToOverwrite), Failure> {
+    rescue::refuse_copies(from)?;
+    rescue::refuse_copies(to)?;
+    let spec = ImageSpec { direct: from.direct, allow_backing: from.allow_backing, ..to.clone() };
+    let disk = open_device(&spec, true)?;
+    let (from, device) = partition::two(from, to, &disk)?;
+    Ok((from, ToOverwrite { device, array: None }))
+}
+
 /// What is on a device that is to be overwritten. Looking takes long where there is much that turns out to be zeroes.
 pub(crate) fn what_is_on(device: &Device) -> Result<Option<Present>, Failure> {
     let bar = Bar::new();

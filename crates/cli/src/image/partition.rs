@@ -32,16 +32,7 @@ pub(super) fn choose(
         note(format_args!("{}: {}", spec.shown(), safe(damage.as_bytes())));
     }
     if let Some(number) = spec.partition {
-        let number = number.get();
-        let Some(partition) = table.partition(number) else {
-            let what = format!("{} has no partition {number}", spec.shown());
-            let failure = Failure::new(Kind::CannotOpen, what);
-            return Err(if table.partitions.is_empty() {
-                failure.advise(advice_on_partition(&*device))
-            } else {
-                failure.advise(format!("it has {}", list(&table)))
-            });
-        };
+        let partition = named(spec, &table, &device, number)?;
         return open(spec, device, partition, to_write);
     }
     let meant: Vec<&Partition> =
@@ -57,6 +48,46 @@ pub(super) fn choose(
         _ => Err(Failure::new(Kind::CannotOpen, format!("{} has {}", spec.shown(), list(&table)))
             .advise(format!("name one as {}", spec.shown_with_part("N")))),
     }
+}
+
+/// The partition of this number.
+fn named<'a>(
+    spec: &ImageSpec,
+    table: &'a Table,
+    device: &Device,
+    number: NonZeroU32,
+) -> Result<&'a Partition, Failure> {
+    table.partition(number.get()).ok_or_else(|| {
+        let what = format!("{} has no partition {number}", spec.shown());
+        let failure = Failure::new(Kind::CannotOpen, what);
+        if table.partitions.is_empty() {
+            failure.advise(advice_on_partition(&**device))
+        } else {
+            failure.advise(format!("it has {}", list(table)))
+        }
+    })
+}
+
+/// Two partitions of one disk, which is open for writing: `from` to be read, and `to` to be written.
+pub(super) fn two(from: &ImageSpec, to: &ImageSpec, disk: &Device) -> Result<(Device, Device), Failure> {
+    let table = read(to, disk)?;
+    for damage in &table.damage {
+        note(format_args!("{}: {}", to.shown(), safe(damage.as_bytes())));
+    }
+    let find = |spec: &ImageSpec| match spec.partition {
+        Some(number) => named(spec, &table, disk, number),
+        None => Err(Failure::new(Kind::Usage, format!("{} names no partition", spec.shown()))),
+    };
+    let (one, other) = (find(from)?, find(to)?);
+    let end = |partition: &Partition| partition.start_bytes.saturating_add(partition.size_bytes);
+    if one.start_bytes < end(other) && other.start_bytes < end(one) {
+        let what = match one.number == other.number {
+            true => format!("{} is copied to itself", to.shown_as_typed()),
+            false => format!("{} and {} overlap", from.shown_as_typed(), to.shown_as_typed()),
+        };
+        return Err(Failure::new(Kind::Usage, what).advise("copy it to another partition, or to a file"));
+    }
+    Ok((open(from, Device::clone(disk), one, false)?.0, open(to, Device::clone(disk), other, true)?.0))
 }
 
 /// All partitions of a disk.

@@ -556,6 +556,41 @@ fn the_same_arguments_give_the_same_qcow2_image() {
 }
 
 #[test]
+fn a_partition_is_copied_onto_another_of_its_disk() {
+    let sources = sources();
+    let dir = sources.path();
+    output_of("cp tree.tar more.tar && truncate -s +300K more.tar && printf end >> more.tar", dir);
+    for image in ["disk.img", "disk.qcow2"] {
+        let create = format!(
+            "disk create -q {image} one=raw:6M:more.tar two=ext4:8M tree=ext4:20M:tree.tar small=none:1M"
+        );
+        within(dir, &create).succeeded();
+        output_of(&format!("ln {image} other-{image}"), dir);
+        let before: Vec<String> = ["one", "tree"].map(|part| part_sum(dir, image, part)).into();
+        let copy = |args: &str| within(dir, &format!("image copy {args}"));
+        let refused = copy(&format!("{image}?part=one {image}?part=two")).failed(8);
+        assert!(refused.contains("ext4") && refused.contains("`--force` overwrites it"), "{refused}");
+        let refused = copy(&format!("{image}?part=one {image}?part=small --force")).failed(3);
+        assert!(refused.contains("has 1048576 bytes, too few for 6291456"), "{refused}");
+        let refused = copy(&format!("{image}?part=one {image}?part=9 --force")).failed(3);
+        assert!(refused.contains("has no partition 9; it has "), "{refused}");
+        copy(&format!("{image}?part=one other-{image}?part=two --force")).succeeded();
+        within(dir, &format!("disk extract --force {image}?part=two part.img")).succeeded();
+        output_of("cmp -n $(stat -c %s more.tar) part.img more.tar", dir);
+        let after: Vec<String> = ["one", "tree"].map(|part| part_sum(dir, image, part)).into();
+        assert_eq!(after, before);
+        output_of(&format!("rm other-{image}"), dir);
+    }
+    check_gpt("disk.img", dir);
+    output_of("qemu-img check disk.qcow2", dir);
+}
+
+fn part_sum(dir: &Path, image: &str, part: &str) -> String {
+    within(dir, &format!("disk extract --force {image}?part={part} part.img")).succeeded();
+    output_of("sha256sum part.img", dir)
+}
+
+#[test]
 fn nothing_is_copied_to_itself_under_any_name() {
     let sources = sources();
     let dir = sources.path();
@@ -567,12 +602,23 @@ fn nothing_is_copied_to_itself_under_any_name() {
         ("image copy disk.img hard.img --force", "hard.img is copied to itself"),
         ("image copy soft.img disk.img --force", "disk.img is copied to itself"),
         ("disk extract disk.img?part=1 hard.img --force", "hard.img is the disk that is copied from"),
-        ("image copy disk.img?part=1 disk.img?part=2 --force", "is the disk that is copied from"),
+        ("image copy disk.img?part=1 disk.img?part=1 --force", "disk.img?part=1 is copied to itself"),
+        ("image copy soft.img?part=one hard.img?part=1 --force", "hard.img?part=1 is copied to itself"),
         ("image copy disk.img hard.img?part=2 --force", "is the disk that is copied from"),
     ] {
         let refused = within(dir, args).failed(2);
         assert!(refused.contains(words), "{args}: {refused}");
     }
+    output_of(
+        "truncate -s 32M logical.img && printf 'start=2048, size=40000, type=5\\nstart=4096, size=4096, type=83\\n' | \
+         sfdisk -q --label dos logical.img",
+        dir,
+    );
+    for args in ["logical.img?part=5 logical.img?part=1", "logical.img?part=1 logical.img?part=5"] {
+        let refused = within(dir, &format!("image copy {args} --force")).failed(2);
+        assert!(refused.contains(&format!("{} overlap", args.replace(' ', " and "))), "{refused}");
+    }
+    output_of("rm logical.img", dir);
     for args in ["image copy tree.tar gone.img", "disk create gone.img a=none:1M"] {
         let refused = within(dir, args).failed(3);
         assert!(refused.contains("gone.img is a symbolic link to nothing, which is not there"), "{refused}");

@@ -14,7 +14,7 @@ use super::output::NewImage;
 use crate::exit::Kind;
 use crate::failure::Failure;
 use crate::file_id::FileId;
-use crate::image;
+use crate::image::{self, ToOverwrite};
 use crate::plan::{ArrayMembers, Compress, CopyPlan, CopyTarget, Format, ImageSpec};
 use crate::text::bar::Bar;
 use crate::text::human;
@@ -38,23 +38,16 @@ pub(super) fn run(plan: &CopyPlan, format: Format) -> Result<(), Failure> {
     if matches!(plan.to, CopyTarget::Stdout) {
         refuse_terminal()?;
     }
-    // A part of a disk, or all of it whatever it holds.
-    let (from, _array) = image::open_whole(&plan.from)?;
-    let size_bytes = from.size_bytes();
-    let (copied, shown) = match &plan.to {
-        CopyTarget::Stdout => return to_stdout(&from, None),
-        CopyTarget::Partition(target) => (copy_onto(&from, target, plan.force)?, target.shown_as_typed()),
-        CopyTarget::File(path) if is_device(path) => {
-            let target = ImageSpec::plain(path.clone());
-            (copy_onto(&from, &target, plan.force)?, target.shown())
+    let (size_bytes, copied, shown) = match &plan.to {
+        CopyTarget::Partition(target) if is_one_disk(&plan.from, target) => {
+            let (from, to) = image::open_two_partitions(&plan.from, target)?;
+            (from.size_bytes(), copy_onto(&from, to, target, plan.force)?, target.shown_as_typed())
         }
-        CopyTarget::File(path) => {
-            let new = NewImage::make(path, size_bytes, plan.format, plan.force)?;
-            let to = new.open()?;
-            let copied = copy_all(&from, &to, true)?;
-            drop(to);
-            new.finish()?;
-            (copied, safe(path.as_os_str().as_bytes()))
+        target => {
+            // A part of a disk, or all of it whatever it holds.
+            let (from, _array) = image::open_whole(&plan.from)?;
+            let Some((copied, shown)) = copy_to(&from, target, plan)? else { return Ok(()) };
+            (from.size_bytes(), copied, shown)
         }
     };
     let Copied { read_bytes, written_bytes } = copied;
@@ -70,6 +63,40 @@ pub(super) fn run(plan: &CopyPlan, format: Format) -> Result<(), Failure> {
     out.finish()
 }
 
+/// Copies to a target that is opened for it, which is named as users know it; `None` for standard output, where nothing is
+/// told.
+fn copy_to(from: &Device, target: &CopyTarget, plan: &CopyPlan) -> Result<Option<(Copied, String)>, Failure> {
+    let onto = |target: &ImageSpec| {
+        let to = image::open_to_overwrite(target)?;
+        Ok(Some((copy_onto(from, to, target, plan.force)?, target.shown_as_typed())))
+    };
+    match target {
+        CopyTarget::Stdout => to_stdout(from, None).map(|()| None),
+        CopyTarget::Partition(target) => onto(target),
+        CopyTarget::File(path) if is_device(path) => onto(&ImageSpec::plain(path.clone())),
+        CopyTarget::File(path) => {
+            let new = NewImage::make(path, from.size_bytes(), plan.format, plan.force)?;
+            let to = new.open()?;
+            let copied = copy_all(from, &to, true)?;
+            drop(to);
+            new.finish()?;
+            Ok(Some((copied, safe(path.as_os_str().as_bytes()))))
+        }
+    }
+}
+
+/// Whether two partitions are named, of the same disk under whatever names.
+fn is_one_disk(from: &ImageSpec, to: &ImageSpec) -> bool {
+    let are_partitions =
+        from.array.is_none() && to.array.is_none() && from.partition.is_some() && to.partition.is_some();
+    let from = are_partitions.then(|| id(&from.path)).flatten();
+    from.is_some() && from == id(&to.path)
+}
+
+fn id(path: &Path) -> Option<FileId> {
+    fs::metadata(path).ok().as_ref().and_then(FileId::of_file)
+}
+
 fn is_device(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device())
 }
@@ -78,10 +105,11 @@ fn is_device(path: &Path) -> bool {
 fn refuse_itself(plan: &CopyPlan) -> Result<(), Failure> {
     let (to, shown) = match &plan.to {
         CopyTarget::Stdout => return Ok(()),
+        // Which of its bytes they are is seen in its table.
+        CopyTarget::Partition(target) if is_one_disk(&plan.from, target) => return Ok(()),
         CopyTarget::File(path) => (path, safe(path.as_os_str().as_bytes())),
         CopyTarget::Partition(target) => (&target.path, target.shown_as_typed()),
     };
-    let id = |path: &Path| fs::metadata(path).ok().as_ref().and_then(FileId::of_file);
     let Some(to) = id(to) else { return Ok(()) };
     let is_same = |image: &ImageSpec| id(&image.path) == Some(to);
     let refused = |what: String| Err(Failure::new(Kind::Usage, what).advise("copy it to another file"));
@@ -101,8 +129,7 @@ fn refuse_itself(plan: &CopyPlan) -> Result<(), Failure> {
 }
 
 /// Copies to what is as large as it is: a block device, or a partition.
-fn copy_onto(from: &Device, target: &ImageSpec, force: bool) -> Result<Copied, Failure> {
-    let to = image::open_to_overwrite(target)?;
+fn copy_onto(from: &Device, to: ToOverwrite, target: &ImageSpec, force: bool) -> Result<Copied, Failure> {
     if !force {
         image::refuse_present(&to.device)?;
     }
