@@ -2,6 +2,7 @@
 
 use undercroft_block::BlockDevice;
 use undercroft_block::partition::lost_gpt;
+use undercroft_block::probe::{Class, probe};
 
 use crate::text::human;
 
@@ -9,8 +10,13 @@ use crate::text::human;
 pub(crate) const WRITE_ANEW: &str =
     "`gdisk` writes the partition table anew from it: answer 1 (use the current GPT) if asked, then w and y";
 
-/// How to read what is left of a partition table that the device does not begin with.
+/// How to read what is left of a partition table that the device does not begin with. A device that holds something else has
+/// none: what is left of an older use is not told of.
 pub(crate) fn advice(device: &dyn BlockDevice) -> Option<String> {
+    let found = probe(device).ok().flatten();
+    if found.is_some_and(|found| found.format.class != Class::Table) {
+        return None;
+    }
     let table = lost_gpt(device).ok().filter(|table| !table.partitions.is_empty())?;
     let partitions = human::counted(table.partitions.len() as u64, "partition");
     Some(format!(

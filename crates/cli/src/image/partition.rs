@@ -152,10 +152,14 @@ fn open(
         rescue::tell_cut_short(&shown, partition.size_bytes, there);
         device = Arc::new(CutShortDevice::new(device, end));
     }
+    let advice = match partition.start_bytes < device.size_bytes() {
+        true => "the image is cut short: what is there of it can be read, and not written",
+        false => "the image is cut short in front of it: take a whole copy of the image",
+    };
     let window = PartitionDevice::open(device, partition).map_err(|error| {
         Failure::new(Kind::CannotOpen, format!("cannot use partition {number} of {}", spec.shown()))
             .because(&error)
-            .advise("the image is cut short: what is there of it can be read, and not written")
+            .advise(advice)
     })?;
     Ok((Arc::new(window), Some(number)))
 }

@@ -296,6 +296,75 @@ fn a_destroyed_partition_table_is_told_and_read_from_its_copy() {
     assert!(cat.stderr.contains("partition 2 of") && cat.stderr.contains(note), "{}", cat.stderr);
 }
 
+/// Of a partition behind the end of what is left nothing is there to be read.
+#[test]
+fn a_partition_that_begins_behind_the_cut_is_told_to_be_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = dir.path().join("disk.img");
+    File::create(&disk).unwrap().set_len(64 << 20).unwrap();
+    tool("sgdisk -n 1:2048:+16M -n 2:0:+16M disk.img", dir.path());
+    let cut_to = |mib: u64| File::options().write(true).open(&disk).unwrap().set_len(mib << 20).unwrap();
+    cut_to(20);
+    let told = on_hinted(&disk, "?part=2", &["ls"]);
+    assert!(
+        told.stderr.contains("partition 2 of") && told.stderr.contains("is cut short"),
+        "{}",
+        told.stderr
+    );
+    for mib in [17, 10] {
+        cut_to(mib);
+        for args in [&["ls"][..], &["cat", "/x"], &["rm", "/x"]] {
+            let told = on_hinted(&disk, "?part=2", args);
+            let line = told.stderr.lines().last().unwrap();
+            assert_eq!(told.code, 3, "{line}");
+            assert!(line.contains("cannot use partition 2 of") && !line.contains("can be read"), "{line}");
+            assert!(
+                line.ends_with("the image is cut short in front of it: take a whole copy of the image"),
+                "{line}"
+            );
+        }
+    }
+}
+
+/// What an older use of a disk left at its end is no advice for what the disk is now.
+#[test]
+fn nothing_is_told_of_a_stale_gpt_where_the_disk_is_something_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = dir.path().join("disk.img");
+    let here = |args: &[&str]| run(Command::new(PROGRAM).args(args).current_dir(dir.path()));
+    fs::write(dir.path().join("key"), "secret").unwrap();
+    for make in [
+        "cryptsetup luksFormat -q --type luks2 --pbkdf pbkdf2 --pbkdf-force-iterations 1000 disk.img key",
+        "mkswap disk.img",
+        "mkfs.btrfs -q disk.img",
+        "mke2fs -q -t ext4 disk.img",
+    ] {
+        let _ = fs::remove_file(&disk);
+        File::create(&disk).unwrap().set_len(128 << 20).unwrap();
+        tool("sgdisk -n 1:2048:+16M disk.img", dir.path());
+        zero(&disk, 0, 1 << 20);
+        let message = here(&["disk", "list", "disk.img"]).failed(4);
+        assert!(message.contains("a GPT with 1 partition is left on it"), "{message}");
+        // Some of them wipe it, and others did not.
+        let file = File::options().read(true).write(true).open(&disk).unwrap();
+        let (mut backup, at) = ([0; 33 * 512], (128 << 20) - 33 * 512);
+        file.read_exact_at(&mut backup, at).unwrap();
+        tool(make, dir.path());
+        file.write_all_at(&backup, at).unwrap();
+        let there = on_hinted(&disk, "?gpt=backup", &["info"]);
+        assert!(there.stderr.contains("the backup was used"), "{make}: {}", there.stderr);
+        for (args, code) in [
+            (&["disk", "list", "disk.img"][..], 4),
+            (&["disk", "add", "disk.img", "more=ext4:8M"], 4),
+            (&["ls", "disk.img?part=1"], 3),
+            (&["ls", "disk.img?part=root"], 3),
+        ] {
+            let message = here(args).failed(code);
+            assert!(!message.contains("GPT"), "{make} {args:?}: {message}");
+        }
+    }
+}
+
 /// The name that a message gives for a partition is one that can be typed, with the hint that found it.
 #[test]
 fn a_partition_of_a_lost_table_is_named_with_the_hint() {
