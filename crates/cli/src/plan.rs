@@ -21,13 +21,13 @@ mod mkfs_from;
 mod named;
 mod shell;
 mod tune;
+mod uuid;
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
 use clap_complete::Shell;
-use uuid::Uuid;
 
 pub(crate) use array::{ArrayMembers, ArraySpec};
 pub(crate) use base::{Base, InsidePath};
@@ -43,6 +43,7 @@ pub(crate) use mkfs::{MkfsPlan, NewFormat};
 pub(crate) use mkfs_from::{FillPlan, Free, MOST_BYTES, digest};
 pub(crate) use shell::{Commands, ShellPlan};
 pub(crate) use tune::TunePlan;
+pub(crate) use uuid::UuidChange;
 
 use self::edit::Edit;
 use crate::args::edit::EditImageArgs;
@@ -198,30 +199,6 @@ impl NewSize {
             _ => {
                 let what = "take one of SIZE, --minimum (-M) and --print-minimum (-P)";
                 return Err(Failure::new(Kind::Usage, what));
-            }
-        })
-    }
-}
-
-/// What a filesystem's UUID becomes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum UuidChange {
-    To(Uuid),
-    Random,
-    /// The one that it was made with.
-    Original,
-}
-
-impl UuidChange {
-    /// With the words of tune2fs and xfs_admin.
-    fn parse(typed: &str) -> Result<Self, Failure> {
-        Ok(match typed {
-            "random" | "generate" => Self::Random,
-            "clear" | "nil" => Self::To(Uuid::nil()),
-            "restore" => Self::Original,
-            _ => {
-                let given = mkfs::uuid(typed);
-                Self::To(given.map_err(|failure| failure.advise("give one, or random, clear or restore"))?)
             }
         })
     }

@@ -36,7 +36,7 @@ pub(crate) struct TuneArgs {
     /// The label that it gets; empty for none
     #[arg(short = 'L', long, value_name = "LABEL")]
     pub(crate) label: Option<OsString>,
-    /// The UUID that it gets: one, or random, clear, restore
+    /// The UUID that it gets: one, or time, random, clear, restore
     #[arg(short = 'U', long, value_name = "UUID")]
     pub(crate) uuid: Option<String>,
     /// Features, those with ^ in front switched off

@@ -111,7 +111,7 @@ Examples:
         /// Disk image or block device; `IMAGE?part=N` for a partition, `md:MEMBER,...` for an array
         #[arg(value_hint = ValueHint::FilePath)]
         image: OsString,
-        /// The UUID that it gets: one, or random, clear, restore
+        /// The UUID that it gets: one, or time, random, clear, restore
         uuid: Option<String>,
         #[command(flatten)]
         danger: DangerArgs,

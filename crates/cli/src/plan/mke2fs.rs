@@ -11,7 +11,8 @@ use std::{env, fs};
 
 use undercroft_ext4::{Amount, Mke2fsConf, MkfsOptions, OnError, c_number};
 
-use super::mkfs::{size, unknown, uuid};
+use super::mkfs::{size, unknown};
+use super::uuid;
 use crate::args::OfMke2fs;
 use crate::exit::Kind;
 use crate::failure::Failure;
@@ -182,7 +183,7 @@ pub(super) fn extended(options: &mut MkfsOptions, option: &str) -> Result<(), Fa
         ("encoding_flags", Some("strict")) => options.strict_encoding = true,
         ("encoding_flags", Some("no-strict" | "nostrict")) => options.strict_encoding = false,
         ("test_fs", _) => options.for_tests = true,
-        ("hash_seed", Some(value)) => options.hash_seed = Some(uuid(value)?),
+        ("hash_seed", Some(value)) => options.hash_seed = Some(uuid::given(value)?),
         ("discard", _) => options.discard = Some(true),
         ("nodiscard", _) => options.discard = Some(false),
         ("num_backup_sb", Some("2")) | ("packed_meta_blocks" | "offset", Some("0")) => {}

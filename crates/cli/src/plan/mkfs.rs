@@ -2,21 +2,18 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStringExt;
-use std::time::{SystemTime, UNIX_EPOCH};
-
-use undercroft_block::ImageFormat;
-use undercroft_diskfs::mkfs::random_uuid;
-use undercroft_ext4::{Family, MkfsOptions};
-use undercroft_xfs as xfs;
-use uuid::Uuid;
 
 use super::ImageSpec;
 use super::mke2fs;
 use super::mkfs_from::{self, FillPlan};
+use super::uuid;
 use crate::args::{MkfsArgs, MkfsFamily, MkfsOther, MkfsXfsArgs, NewImageFormat};
 use crate::exit::Kind;
 use crate::failure::Failure;
 use crate::text::names::safe;
+use undercroft_block::ImageFormat;
+use undercroft_ext4::{Family, MkfsOptions};
+use undercroft_xfs as xfs;
 
 /// A filesystem to be made.
 #[derive(Clone, Debug)]
@@ -101,7 +98,7 @@ impl MkfsPlan {
             groups_per_flex: typed.groups_per_flex,
             reserved_percent: typed.reserved_percent,
             label: typed.label.map(OsString::into_vec).unwrap_or_default(),
-            uuid: typed.uuid.as_deref().map(own_uuid).transpose()?.flatten(),
+            uuid: typed.uuid.as_deref().map(uuid::of_new).transpose()?.flatten(),
             time: mkfs_from::source_date_epoch()?,
             ..usual
         };
@@ -253,34 +250,6 @@ pub(super) fn format_of_new(typed: NewImageFormat) -> ImageFormat {
 pub(super) fn unknown(flag: &str, option: &str) -> Failure {
     Failure::new(Kind::Usage, format!("{flag} {}: there is no such option", safe(option.as_bytes())))
         .advise("`undercroft mkfs --help` lists them")
-}
-
-/// The filesystem's own, with mke2fs's words for two kinds; `None` is a random one.
-fn own_uuid(typed: &str) -> Result<Option<Uuid>, Failure> {
-    match &*typed.to_ascii_lowercase() {
-        "random" => Ok(None),
-        "clear" | "null" => Ok(Some(Uuid::nil())),
-        "time" => uuid_of_now().map(Some),
-        _ => uuid(typed).map(Some),
-    }
-}
-
-/// A UUID of version 1: the time, in units of 100 ns since 1582-10-15, and chance in place of the machine's address.
-fn uuid_of_now() -> Result<Uuid, Failure> {
-    const BEFORE_1970: u128 = 0x01b2_1dd2_1381_4000;
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let ticks = since.as_nanos() / 100 + BEFORE_1970;
-    let mut bytes = random_uuid().map_err(|error| Failure::of(Kind::of_mkfs(&error), &error))?.into_bytes();
-    bytes[..4].copy_from_slice(&(ticks as u32).to_be_bytes());
-    bytes[4..6].copy_from_slice(&((ticks >> 32) as u16).to_be_bytes());
-    bytes[6..8].copy_from_slice(&((ticks >> 48) as u16 & 0x0fff | 0x1000).to_be_bytes());
-    // An address of this kind is no machine's.
-    bytes[10] |= 1;
-    Ok(Uuid::from_bytes(bytes))
-}
-
-pub(super) fn uuid(typed: &str) -> Result<Uuid, Failure> {
-    Uuid::parse_str(typed).map_err(|_| Failure::new(Kind::Usage, format!("{typed:?} is no UUID")))
 }
 
 /// A size as mke2fs takes it behind the device: without a unit in blocks, or in KiB unless their size is given.

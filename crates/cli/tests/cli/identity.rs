@@ -87,6 +87,17 @@ fn a_uuid_is_shown_and_changed() {
         let random = undercroft(["uuid", path]).text().trim().to_owned();
         assert!(random != UUID && random != first, "{random}");
         assert_sound(family, &image);
+        // By mke2fs's and tune2fs's word, and by xfs_admin's.
+        undercroft(["uuid", path, "time"]).succeeded();
+        let of_time = blkid(&image, "UUID");
+        assert_eq!(of_time.as_bytes()[14], b'1', "{of_time} is of the version that has the time");
+        assert_sound(family, &image);
+        undercroft(["tune", path, "-U", "TIME"]).succeeded();
+        let again = blkid(&image, "UUID");
+        assert!(again != of_time && again.as_bytes()[14] == b'1', "{again}");
+        undercroft(["tune", path, "-U", "generate"]).succeeded();
+        assert_eq!(blkid(&image, "UUID").as_bytes()[14], b'4');
+        assert_sound(family, &image);
         // It takes changes as before.
         undercroft(["label", path, "again"]).succeeded();
         assert_sound(family, &image);

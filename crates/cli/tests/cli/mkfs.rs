@@ -176,7 +176,14 @@ fn an_identifier_may_be_asked_for_by_mke2fs_words() {
             .to_string()
     };
     assert_ne!(uuid("random"), uuid("random"));
-    assert_eq!(uuid("clear"), "\"00000000-0000-0000-0000-000000000000\"");
+    for word in ["clear", "nil"] {
+        assert_eq!(uuid(word), "\"00000000-0000-0000-0000-000000000000\"");
+    }
+    assert_ne!(uuid("generate"), uuid("GENERATE"));
+    let args = ["mkfs", "-q", "-U", "restore", "ext4", "none.img", "--size", "8M"];
+    let refused = run(Command::new(PROGRAM).args(args).current_dir(dir.path())).failed(2);
+    assert!(refused.contains("has no UUID that could come back"), "{refused}");
+    assert!(!dir.path().join("none.img").exists());
 }
 
 /// The configuration that `MKE2FS_CONFIG` names counts, unless it is left out; what is wrong with it is said with its line.
