@@ -24,7 +24,7 @@ impl Buffer {
     /// The bytes, to be changed: in place if this version has no other holder, otherwise in a new version. Validation
     /// of the old version counts for the new one: a change must keep a structure valid.
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
-        // The count is only read, which a lock on it would cost more than; no weak handles exist.
+        // A plain load of the count; `get_mut` below does the one locked operation. There are no weak references.
         if self.is_held() {
             self.0 = Arc::new(Inner {
                 block: self.0.block,

@@ -61,24 +61,26 @@ impl<'a, C: Client> Handle<'a, C> {
         units: u32,
         change: impl FnOnce(&mut <C::Item as Item>::Guard<'_>) -> R,
     ) -> R {
-        let changed: Result<R, Infallible> = self.try_change(item, units, |guard| Ok(change(guard)));
+        let changed: Result<R, Infallible> = self.validate_and_change(item, units, |_| Ok(()), change);
         match changed {
             Ok(result) => result,
         }
     }
 
-    /// As [`change`](Self::change), of an item that is looked at first, under the same lock.
+    /// As [`change`](Self::change), of an item that is validated first, under the same lock.
     ///
     /// # Errors
-    /// Those of `change`, which has changed nothing then.
-    pub fn try_change<R, E>(
+    /// Those of `validate`. Nothing has changed then.
+    pub fn validate_and_change<R, E>(
         &self,
         item: &C::Item,
         units: u32,
-        change: impl FnOnce(&mut <C::Item as Item>::Guard<'_>) -> Result<R, E>,
+        validate: impl FnOnce(&<C::Item as Item>::Guard<'_>) -> Result<(), E>,
+        change: impl FnOnce(&mut <C::Item as Item>::Guard<'_>) -> R,
     ) -> Result<R, E> {
         let mut guard = item.lock();
-        let result = change(&mut guard)?;
+        validate(&guard)?;
+        let result = change(&mut guard);
         let state = guard.state_mut();
         let is_first = state.changed_in != self.tid;
         state.changed_in = self.tid;

@@ -1,4 +1,5 @@
-//! Changes of a group's bitmaps, under a handle.
+//! Changes of a group's bitmaps, under a handle. The guard of the group's blocks or inodes is held, so that a bitmap that was
+//! validated does not change before its block's lock is taken for the change.
 
 use std::ops::Range;
 
@@ -88,7 +89,7 @@ impl GroupCell {
             return freed_already();
         }
         let bitmap = self.block_bitmap(handle.volume(), blocks)?;
-        handle.look_and_change_block(
+        handle.validate_and_change_block(
             &bitmap,
             Seal::Plain,
             |bitmap| if bits::all_set(bitmap, range.clone()) { Ok(()) } else { freed_already() },
@@ -131,7 +132,7 @@ impl GroupCell {
             return so_already();
         }
         let bitmap = self.inode_bitmap(handle.volume(), inodes)?;
-        handle.look_and_change_block(
+        handle.validate_and_change_block(
             &bitmap,
             Seal::Plain,
             |bitmap| if bits::all_set(bitmap, range.clone()) == used { so_already() } else { Ok(()) },

@@ -329,7 +329,7 @@ pub(crate) fn put_checksums(volume: &Volume, first: u32, count: u32, table: &mut
 }
 
 fn put_checksum(volume: &Volume, number: u32, slot: &mut [u8]) {
-    // Its own fields count as zeroes, so that they are; all is summed in one go then.
+    // The checksum covers its own fields as zeroes. They are zeroed first, so that one call sums the whole record.
     let is_whole = has_whole_checksum(slot);
     slot[CHECKSUM_LO].fill(0);
     if is_whole {

@@ -76,23 +76,26 @@ impl<'a> Handle<'a> {
         })
     }
 
-    /// As [`change_block`](Self::change_block), of a block that is looked at first, under the same lock.
+    /// As [`change_block`](Self::change_block), of a block that is validated first, under the same lock.
     ///
     /// # Errors
-    /// Those of `look`. Nothing has changed then.
-    pub(crate) fn look_and_change_block(
+    /// Those of `validate`. Nothing has changed then.
+    pub(crate) fn validate_and_change_block(
         &self,
         block: &Block,
         seal: Seal,
-        look: impl FnOnce(&Buffer) -> Result<()>,
+        validate: impl FnOnce(&Buffer) -> Result<()>,
         change: impl FnOnce(&mut [u8]),
     ) -> Result<()> {
-        self.0.try_change(block, 1, |guard| {
-            look(guard.buffer())?;
-            guard.private_mut().seal = seal;
-            change(guard.bytes_mut());
-            Ok(())
-        })
+        self.0.validate_and_change(
+            block,
+            1,
+            |guard| validate(guard.buffer()),
+            |guard| {
+                guard.private_mut().seal = seal;
+                change(guard.bytes_mut());
+            },
+        )
     }
 
     /// Makes a block that becomes metadata: all zeroes, then what `fill` makes of it. Its content counts as validated.

@@ -179,9 +179,10 @@ impl Connection {
                 let (turns, dispatcher, ending) = (&turns, &dispatcher, &ending);
                 let gathering = rings.is_some().then_some(GATHERING);
                 let serve = move || {
-                    let _told = ending.tell_on_drop();
                     until_lost(lost, || {
-                        serve(Watcher::new(device, watch, turns, Pace::new(latency)), dispatcher, gathering)
+                        serve(Watcher::new(device, watch, turns, Pace::new(latency)), dispatcher, gathering)?;
+                        ending.tell();
+                        Ok(())
                     })
                 };
                 match thread::Builder::new().name(format!("fuse-{index}")).spawn_scoped(scope, serve) {

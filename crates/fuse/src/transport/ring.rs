@@ -23,7 +23,7 @@ use std::mem;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::ptr::NonNull;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use io_uring::{IoUring, Probe, cqueue, opcode, squeue, types};
 use rustix::event::PollFlags;
@@ -193,14 +193,13 @@ fn serve(shared: Shared<'_>, queues: &[u16], mut placement: Placement) -> io::Re
     for (index, entry) in entries.iter_mut().enumerate() {
         entry.give(&mut ring, fd, index, REGISTER)?;
     }
-    watch(&mut ring, ending)?;
-    let mut has_ended = false;
+    let mut wait = Wait::new(&mut ring, ending)?;
     let mut failures = Failures::default();
     loop {
-        match wait(&ring, has_ended, GRACE) {
-            Ok(Waited::Completion) => failures.end(),
-            Ok(Waited::InVain) => {
-                dispatcher.complain(KEPT);
+        match wait.wait(&ring) {
+            Ok(true) => failures.end(),
+            Ok(false) => {
+                dispatcher.complain(NOT_RETURNED);
                 return Ok(());
             }
             Err(error) if Errno::from_io_error(&error) == Some(Errno::INTR) => continue,
@@ -213,7 +212,7 @@ fn serve(shared: Shared<'_>, queues: &[u16], mut placement: Placement) -> io::Re
             // Not for the length of the body, which submits.
             let done = ring.completion().next();
             let Some(done) = done else { break };
-            has_ended |= done.user_data() == ENDED;
+            wait.note(&done, GRACE)?;
             let index = done.user_data() as usize;
             let Some(entry) = entries.get_mut(index) else { continue };
             entry.held_by_kernel = false;
@@ -237,30 +236,48 @@ fn serve(shared: Shared<'_>, queues: &[u16], mut placement: Placement) -> io::Re
     }
 }
 
-/// Lets the end of the connection end a wait.
-fn watch(ring: &mut Ring, ending: &Ending) -> io::Result<()> {
-    let readable = u32::from(PollFlags::IN.bits());
-    let entry = opcode::PollAdd::new(types::Fd(ending.raw()), readable).build().user_data(ENDED);
-    // SAFETY: the command has no memory of ours; a descriptor that is closed is an error of the command.
-    unsafe { ring.submission().push(&entry.into()) }.map_err(|_| io::Error::other("the ring is full"))
+/// How a thread waits for completions: without a limit, or until a while after the connection's end.
+struct Wait {
+    /// Once the connection has ended.
+    deadline: Option<Instant>,
 }
 
-enum Waited {
-    Completion,
-    /// The connection has ended, and nothing comes any more.
-    InVain,
-}
-
-/// Submits what is prepared, and waits for a completion: no longer than `grace` if the connection `has_ended`.
-fn wait(ring: &Ring, has_ended: bool, grace: Duration) -> io::Result<Waited> {
-    if !has_ended {
-        return ring.submit_and_wait(1).map(|_| Waited::Completion);
+impl Wait {
+    /// Prepares the command that completes when the connection ends.
+    fn new(ring: &mut Ring, ending: &Ending) -> io::Result<Self> {
+        let readable = u32::from(PollFlags::IN.bits());
+        let entry = opcode::PollAdd::new(types::Fd(ending.raw()), readable).build().user_data(ENDED);
+        // SAFETY: the command has no memory of ours; a descriptor that is closed is an error of the command.
+        unsafe { ring.submission().push(&entry.into()) }.map_err(|_| io::Error::other("the ring is full"))?;
+        Ok(Self { deadline: None })
     }
-    let limit = types::Timespec::from(grace);
-    match ring.submitter().submit_with_args(1, &types::SubmitArgs::new().timespec(&limit)) {
-        Ok(_) => Ok(Waited::Completion),
-        Err(error) if Errno::from_io_error(&error) == Some(Errno::TIME) => Ok(Waited::InVain),
-        Err(error) => Err(error),
+
+    /// Looks whether a completion is that command's: the wait ends after `grace` then.
+    ///
+    /// # Errors
+    /// The command's.
+    fn note(&mut self, done: &cqueue::Entry, grace: Duration) -> io::Result<()> {
+        if done.user_data() == ENDED {
+            if done.result() < 0 {
+                return Err(Errno::from_raw_os_error(-done.result()).into());
+            }
+            self.deadline = Some(Instant::now() + grace);
+        }
+        Ok(())
+    }
+
+    /// Submits what is prepared and waits. Whether there may be a completion; `false` behind the deadline.
+    fn wait(&self, ring: &Ring) -> io::Result<bool> {
+        let Some(deadline) = self.deadline else { return ring.submit_and_wait(1).map(|_| true) };
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(false);
+        }
+        let limit = types::Timespec::from(left);
+        match ring.submitter().submit_with_args(1, &types::SubmitArgs::new().timespec(&limit)) {
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::TIME) => Ok(false),
+            waited => waited.map(|_| true),
+        }
     }
 }
 
@@ -375,7 +392,7 @@ impl Entry {
 }
 
 /// Why a thread ends without its entries.
-const KEPT: &str = "the kernel did not give back a command of a connection that has ended";
+const NOT_RETURNED: &str = "the kernel did not give back a command of a connection that has ended";
 
 /// Why a request is refused before it is looked at.
 const HALF: &str = "the kernel sent half a request, which was refused";
@@ -423,20 +440,23 @@ mod tests {
         assert_eq!(plan.threads, [bound(0), bound(0), bound(2), bound(2), (None, vec![1, 3])]);
     }
 
+    #[cfg(feature = "oracle")]
     #[test]
-    fn a_thread_whose_entries_never_come_back_ends_with_the_connection() {
+    fn the_wait_for_commands_that_are_not_given_back_ends_after_the_connection() {
         let (silent, _writer) = io::pipe().unwrap();
         let ending = Ending::new().unwrap();
         let mut ring = ring(2).unwrap();
-        let never =
-            opcode::PollAdd::new(types::Fd(silent.as_raw_fd()), u32::from(PollFlags::IN.bits())).build();
-        // SAFETY: as in `watch`.
-        unsafe { ring.submission().push(&never.into()) }.unwrap();
-        watch(&mut ring, &ending).unwrap();
-        drop(ending.tell_on_drop());
-        assert!(matches!(wait(&ring, false, GRACE), Ok(Waited::Completion)));
-        assert_eq!(ring.completion().next().map(|done| done.user_data()), Some(ENDED));
-        assert!(matches!(wait(&ring, true, Duration::from_millis(10)), Ok(Waited::InVain)));
+        let never = opcode::PollAdd::new(types::Fd(silent.as_raw_fd()), u32::from(PollFlags::IN.bits()));
+        // SAFETY: as in `Wait::new`.
+        unsafe { ring.submission().push(&never.build().into()) }.unwrap();
+        let mut wait = Wait::new(&mut ring, &ending).unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| ending.tell());
+            assert!(wait.wait(&ring).unwrap());
+        });
+        let done = ring.completion().next().unwrap();
+        wait.note(&done, Duration::from_millis(10)).unwrap();
+        assert!(!wait.wait(&ring).unwrap() && !wait.wait(&ring).unwrap());
     }
 
     #[test]
