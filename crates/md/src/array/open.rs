@@ -38,6 +38,10 @@ pub(super) fn open(devices: Vec<Device>, options: ArrayOptions) -> Result<Core> 
         replay_in_memory(&mut plan);
     }
 
+    if read_only.is_none() {
+        check_room(&plan)?;
+    }
+
     let wake = Arc::new(WakeSignal::default());
     let (disks, lineup) = disks(&plan, options, &wake)?;
     let has_log = plan.has_ppl && read_only.is_none();
@@ -121,6 +125,25 @@ fn check_missing(plan: &Plan, options: ArrayOptions) -> Result<()> {
         "{what} missing ({whose} {}): name all members, or start the array degraded",
         roles.join(", ")
     )))
+}
+
+/// The tables of roles of all devices must have room for all of their numbers.
+fn check_room(plan: &Plan) -> Result<()> {
+    for (numbered, _) in joined(plan) {
+        let number = numbered.superblock.number;
+        let has_no_room = |other: &&Joined| other.superblock.room_for_roles() <= number as usize;
+        let other = joined(plan).map(|(other, _)| other).find(has_no_room);
+        if let Some(other) = other {
+            return Err(Error::Assembly(format!(
+                "{} has device number {number}, and the superblock of {} has room for {} devices: leave one of the two \
+                 out, or open the array read-only",
+                numbered.device.name(),
+                other.device.name(),
+                other.superblock.room_for_roles()
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// What is reconstructed must be right also where nothing may be written.

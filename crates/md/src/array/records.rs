@@ -117,7 +117,7 @@ pub(super) struct State {
     pub(super) is_active: bool,
     /// So much of the sync space is known to be consistent, but for the writes under way.
     pub(super) resynced: u64,
-    /// Of the table of roles, as it was read.
+    /// Entries of the table of roles, as it was read, as far as all devices have room for them.
     table_len: usize,
     /// The superblocks name members that are not there any more.
     is_outdated: bool,
@@ -183,6 +183,9 @@ impl State {
         let lags = |disk: &Disk| disk.duty != Duty::Spare && disk.superblock.events != plan.events;
         // After a crash a bit may be set on some members only, though the data it stands for is on none.
         let is_uneven = disks.iter().any(lags) || plan.bitmap.is_some() && !plan.is_clean;
+        // Entries behind those of the devices say nothing, and not every member may have room for them.
+        let room = disks.iter().map(|disk| disk.superblock.room_for_roles()).min();
+        let table_len = room.map_or(plan.roles.len(), |room| plan.roles.len().min(room));
         Self {
             is_uneven,
             disks,
@@ -190,7 +193,7 @@ impl State {
             updated: plan.updated,
             is_active: false,
             resynced,
-            table_len: plan.roles.len(),
+            table_len,
             is_outdated,
         }
     }

@@ -317,8 +317,9 @@ fn geometry(freshest: &Superblock, places: &[PlannedPlace]) -> Geometry {
     }
 }
 
-/// Gives a spare whose number another device has a new one. This is how an array ends up to which a device was added
-/// while the spare was not there; Linux leaves one of the two out. A copy of a device keeps its number, and is refused.
+/// Gives a spare whose number another device has, or for whose number a superblock has no room, a new one. The first is
+/// how an array ends up to which a device was added while the spare was not there; Linux leaves one of the two out.
+/// A copy of a device keeps its number, and is refused.
 fn renumber_spares(plan: &mut Plan) {
     let in_places = plan.places.iter().flat_map(|place| place.member.iter().chain(&place.replacement));
     let returning = plan.returning.iter().map(|(_, joined)| joined);
@@ -339,7 +340,7 @@ fn renumber_spares(plan: &mut Plan) {
     for spare in spares {
         let superblock = &mut spare.superblock;
         let is_held = |other: &(u32, Uuid)| other.0 == superblock.number && other.1 != superblock.device_uuid;
-        if taken.iter().any(is_held) {
+        if superblock.number >= room || taken.iter().any(is_held) {
             let is_free = |number: &u32| {
                 !is_named(*number) && !all.contains(number) && taken.iter().all(|other| other.0 != *number)
             };

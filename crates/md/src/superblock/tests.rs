@@ -85,6 +85,9 @@ fn what_changes_is_written_and_read_again() {
     // There is no room for so many before what follows.
     let error = superblock.set_role(1920, DeviceRole::Spare, "member").unwrap_err();
     assert!(matches!(error, Error::Unsupported { .. }), "{error}");
+    superblock.roles.resize(1921, DeviceRole::Spare);
+    let error = superblock.encode("member").unwrap_err();
+    assert!(matches!(error, Error::Unsupported { .. }), "{error}");
 }
 
 #[test]

@@ -134,12 +134,13 @@ impl Superblock {
     /// they are now, all others as they were read.
     ///
     /// # Errors
-    /// When it is of version 0.90, which is never written.
+    /// When it is of version 0.90, which is never written, or its table of roles has become too long.
     pub(crate) fn encode(&mut self, member: &str) -> Result<&[u8]> {
         let source = Source { member, structure: "md superblock", offset: self.offset };
         if self.version == Version::V0_90 {
             return Err(source.unsupported("writing to an array with superblocks of version 0.90"));
         }
+        self.check_room(self.roles.len(), member)?;
         let needed = FIXED_BYTES + 2 * self.roles.len();
         self.raw.resize(needed.next_multiple_of(512).max(self.raw.len()), 0);
         let (fixed, table) = self.raw.split_at_mut(FIXED_BYTES);
@@ -183,17 +184,30 @@ impl Superblock {
     pub(crate) fn set_role(&mut self, number: u32, role: DeviceRole, member: &str) -> Result<()> {
         let wanted = number as usize + 1;
         if wanted > self.roles.len() {
-            let room = self.room_for_roles();
-            if wanted > room {
-                let source = Source { member, structure: "md superblock", offset: self.offset };
-                return Err(source.unsupported(format!(
-                    "more than {room} devices, for which its superblock has no room,"
-                )));
-            }
+            self.check_room(wanted, member)?;
             self.roles.resize(wanted, DeviceRole::Spare);
         }
         self.roles[number as usize] = role;
         Ok(())
+    }
+
+    /// Refuses a table of roles of so many entries that it meets what lies behind it.
+    ///
+    /// # Errors
+    /// When it is longer than that.
+    pub(crate) fn check_room(&self, entries: usize, member: &str) -> Result<()> {
+        let room = self.room_for_roles();
+        if entries <= room {
+            return Ok(());
+        }
+        let source = Source { member, structure: "md superblock", offset: self.offset };
+        Err(source.unsupported(format!("more than {room} devices, for which its superblock has no room,")))
+    }
+
+    /// How many entries fit into the sectors that the superblock has already. A longer table adds a sector, and a crash
+    /// may tear it there.
+    pub(crate) fn roles_within_sectors(&self) -> usize {
+        (self.raw.len().saturating_sub(FIXED_BYTES) / 2).min(self.room_for_roles())
     }
 
     /// How many entries the table of roles may have before it meets what lies behind it.

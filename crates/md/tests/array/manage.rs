@@ -382,3 +382,32 @@ fn a_spare_whose_number_does_not_fit_the_tables_gets_another_one() {
     array.close().unwrap();
     assert_eq!(open(&devices).status().members.len(), 3);
 }
+
+/// What lies behind the table of roles was overwritten, or the superblocks became unreadable.
+#[test]
+fn a_spare_whose_number_no_table_has_room_for_is_opened_with_another_one() {
+    for (number, list_is_near) in [(500, true), (1920, false), (2500, false), (u32::MAX, false)] {
+        let devices = blank(3, DATA);
+        create(&devices, &CreateOptions { spares: 1, ..small(Level::Raid1) }).close().unwrap();
+        for device in devices[..2].iter().filter(|_| list_is_near) {
+            change_superblock(device, |bytes| bytes[188..192].copy_from_slice(&2_i32.to_le_bytes()));
+            device.write_at(SUPERBLOCK + 1024, &[0xff; 3072]).unwrap();
+        }
+        change_superblock(&devices[2], |bytes| bytes[160..164].copy_from_slice(&number.to_le_bytes()));
+        let behind = |device: &Device| {
+            let mut bytes = vec![0; 8192 - 1024];
+            device.read_at(SUPERBLOCK + 1024, &mut bytes).unwrap();
+            bytes
+        };
+        let before: Vec<_> = devices.iter().map(behind).collect();
+        let array = open(&devices);
+        let content = fill(&array, 1);
+        array.close().unwrap();
+        assert_eq!(devices.iter().map(behind).collect::<Vec<_>>(), before, "{number}");
+        let array = open(&devices);
+        let members = array.status().members;
+        assert_eq!(members.iter().map(|member| member.number).collect::<Vec<_>>(), [0, 1, 2], "{number}");
+        assert_eq!(stored_number(&devices[2]), 2, "{number}");
+        assert_same(&read_all(&array), &content);
+    }
+}
