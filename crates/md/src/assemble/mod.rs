@@ -162,9 +162,12 @@ impl Plan {
     }
 
     /// Roles that the freshest superblock believes to be filled, and whose device was not given. A user that starts the array
-    /// without it will find it out of the array later. A spare that was given its role when a crash came is there.
+    /// without it will find it out of the array later. A spare that was being given the role when a crash came is there.
     pub(crate) fn absent(&self) -> Vec<u32> {
-        let is_spare = |number| self.spares.iter().any(|spare| spare.superblock.number == number);
+        let is_spare = |number| {
+            let mut spares = self.spares.iter().map(|spare| &spare.superblock);
+            spares.any(|spare| spare.number == number && is_prepared(spare, self.events))
+        };
         let filled = |role: u32| {
             let mut roles = self.roles.iter().zip(0..);
             roles.any(|(other, number)| *other == DeviceRole::Active(role) && !is_spare(number))
@@ -172,6 +175,12 @@ impl Plan {
         let places = self.places.iter().zip(0..);
         places.filter(|(place, role)| place.member.is_none() && filled(*role)).map(|(_, role)| role).collect()
     }
+}
+
+/// Whether the freshest superblock, of so many events, means this spare where it calls its number active: the spare was
+/// prepared for the role just before that was written. A spare that was not there may have the number of a member.
+fn is_prepared(spare: &Superblock, events: u64) -> bool {
+    spare.recovery.is_some() && spare.events.saturating_add(1) >= events
 }
 
 fn is_in_sync(place: &PlannedPlace) -> bool {
@@ -317,8 +326,9 @@ fn geometry(freshest: &Superblock, places: &[PlannedPlace]) -> Geometry {
     }
 }
 
-/// Gives a spare whose number another device has, or for whose number a superblock has no room, a new one. The first is
-/// how an array ends up to which a device was added while the spare was not there; Linux leaves one of the two out.
+/// Gives a spare whose number another device has, given or not, or for whose number a superblock has no room, a new one.
+/// The first is how an array ends up to which a device was added while the spare was not there; Linux leaves one of the two
+/// out.
 /// A copy of a device keeps its number, and is refused.
 fn renumber_spares(plan: &mut Plan) {
     let in_places = plan.places.iter().flat_map(|place| place.member.iter().chain(&place.replacement));
@@ -340,7 +350,8 @@ fn renumber_spares(plan: &mut Plan) {
     for spare in spares {
         let superblock = &mut spare.superblock;
         let is_held = |other: &(u32, Uuid)| other.0 == superblock.number && other.1 != superblock.device_uuid;
-        if superblock.number >= room || taken.iter().any(is_held) {
+        let is_of_a_member = is_named(superblock.number) && !is_prepared(superblock, plan.events);
+        if superblock.number >= room || is_of_a_member || taken.iter().any(is_held) {
             let is_free = |number: &u32| {
                 !is_named(*number) && !all.contains(number) && taken.iter().all(|other| other.0 != *number)
             };

@@ -255,6 +255,28 @@ fn a_spare_that_is_fresher_than_the_members_shows_that_they_are_old() {
     }
 }
 
+/// A spare that is not the device that the members call active may have its number.
+#[test]
+fn a_spare_fills_a_role_only_if_it_was_prepared_for_it() {
+    let mut given = candidates("raid1");
+    let absent = given.pop().unwrap().superblock.number;
+    let member = &mut given[0].superblock;
+    let spare = crate::create::new_member(member, 2, 8 << 20, "spare").unwrap();
+    member.set_role(absent, DeviceRole::Faulty, "member").unwrap();
+    member.set_role(2, DeviceRole::Active(1), "member").unwrap();
+    let prepared = Some(Recovery { done: 0, by_bitmap: false });
+    for (recovery, ahead, is_there) in
+        [(prepared, 1, true), (prepared, 0, true), (prepared, 2, false), (None, 0, false), (None, 1, false)]
+    {
+        let mut spare = spare.clone();
+        (spare.recovery, spare.events) = (recovery, given[0].superblock.events - ahead);
+        let spare = Candidate::read(blank(&mut spare)).unwrap();
+        let found = plan(vec![given[0].clone(), spare], false).unwrap();
+        assert_eq!(found.absent().is_empty(), is_there, "{recovery:?}, {ahead}");
+        assert_eq!(found.spares[0].superblock.number, if is_there { 2 } else { 3 });
+    }
+}
+
 /// Superblocks of one event count were written together: where they differ in the array's shape, one is damaged, and the
 /// order in which they are given must not decide which.
 #[test]

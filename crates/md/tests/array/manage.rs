@@ -411,3 +411,27 @@ fn a_spare_whose_number_no_table_has_room_for_is_opened_with_another_one() {
         assert_same(&read_all(&array), &content);
     }
 }
+
+/// The spare has the number of the member that took the role while the spare was not there.
+#[test]
+fn a_missing_member_is_noticed_where_a_spare_has_its_number() {
+    let devices = blank(4, DATA);
+    create(&devices[..3], &CreateOptions { spares: 1, ..small(Level::Raid1) }).close().unwrap();
+    let array = open(&devices[..2]);
+    array.fail(1).unwrap();
+    array.remove(1).unwrap();
+    assert_eq!(array.add(devices[3].clone()).unwrap(), 2);
+    assert!(array.wait_for_sync(LONG));
+    let content = fill(&array, 1);
+    array.close().unwrap();
+
+    let given = [devices[0].clone(), devices[2].clone()];
+    let error = Array::open(given.to_vec(), ArrayOptions::default()).unwrap_err().to_string();
+    assert!(error.contains("list as active is missing (role 1)"), "{error}");
+    let array = open_degraded(&given);
+    assert!(array.wait_for_sync(LONG));
+    assert_same(&read_all(&array), &content);
+    assert_eq!(check(&array), 0);
+    array.close().unwrap();
+    assert_eq!(stored_number(&devices[2]), 3);
+}
