@@ -225,6 +225,7 @@ pub(crate) fn plan(candidates: Vec<Candidate>, force: bool) -> Result<Plan> {
         warnings,
         roles: freshest.roles.clone(),
     };
+    check_copies(&plan)?;
     renumber_spares(&mut plan);
     check_numbers(&plan)?;
     histories::check(&plan)?;
@@ -329,7 +330,6 @@ fn geometry(freshest: &Superblock, places: &[PlannedPlace]) -> Geometry {
 /// Gives a spare whose number another device has, given or not, or for whose number a superblock has no room, a new one.
 /// The first is how an array ends up to which a device was added while the spare was not there; Linux leaves one of the two
 /// out.
-/// A copy of a device keeps its number, and is refused.
 fn renumber_spares(plan: &mut Plan) {
     let in_places = plan.places.iter().flat_map(|place| place.member.iter().chain(&place.replacement));
     let returning = plan.returning.iter().map(|(_, joined)| joined);
@@ -361,6 +361,26 @@ fn renumber_spares(plan: &mut Plan) {
         }
         taken.push((superblock.number, superblock.device_uuid));
     }
+}
+
+/// No device that takes part is a copy of another one, whatever number each has by now.
+fn check_copies(plan: &Plan) -> Result<()> {
+    let in_places = plan.places.iter().flat_map(|place| place.member.iter().chain(&place.replacement));
+    let mut by_uuid: Vec<&Joined> = in_places.chain(&plan.spares).collect();
+    by_uuid.sort_by_key(|joined| (joined.superblock.device_uuid, joined.superblock.number));
+    let is_one_device = |pair: &&[&Joined]| pair[0].superblock.device_uuid == pair[1].superblock.device_uuid;
+    let Some(pair) = by_uuid.windows(2).find(is_one_device) else { return Ok(()) };
+    let (one, other) = (pair[0], pair[1]);
+    if one.superblock.number == other.superblock.number {
+        let what = format!("device number {}", one.superblock.number);
+        return Err(roles::claimed_twice(&one.device, &other.device, &what));
+    }
+    Err(Error::Assembly(format!(
+        "{} and {} have the device UUID {}: one of them is a copy of the other; give only one",
+        one.device.name(),
+        other.device.name(),
+        one.superblock.device_uuid
+    )))
 }
 
 /// No two devices that take part have the same number.

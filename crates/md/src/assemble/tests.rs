@@ -313,6 +313,7 @@ fn mirror_of_three() -> Vec<Candidate> {
     let mut given = candidates("raid1");
     let mut third = given[1].clone();
     third.superblock.number = 2;
+    third.superblock.device_uuid = Uuid::from_u128(3);
     third.device = Arc::new(MemoryDevice::new(8 << 20));
     given.push(third);
     for (number, candidate) in (0..).zip(&mut given) {

@@ -335,6 +335,29 @@ fn a_spare_that_was_not_there_gets_another_number() {
     assert!(error.contains("both claim device number"), "{error}");
 }
 
+/// The copy was made before the spare got another number.
+#[test]
+fn an_older_copy_of_a_spare_is_refused_in_any_order() {
+    let devices = blank(5, DATA);
+    create(&devices[..3], &CreateOptions { spares: 1, ..small(Level::Raid1) }).close().unwrap();
+    let mut bytes = vec![0; usize::try_from(devices[2].size_bytes()).unwrap()];
+    devices[2].read_at(0, &mut bytes).unwrap();
+    devices[4].write_at(0, &bytes).unwrap();
+    let array = open(&devices[..2]);
+    assert_eq!(array.add(devices[3].clone()).unwrap(), 2);
+    array.close().unwrap();
+    let array = open(&devices[..4]);
+    fill(&array, 1);
+    array.close().unwrap();
+    assert_eq!([stored_number(&devices[2]), stored_number(&devices[4])], [3, 2]);
+
+    for order in [[0, 1, 2, 3, 4], [4, 3, 2, 1, 0], [0, 4, 3, 2, 1]] {
+        let given = order.map(|at: usize| devices[at].clone()).to_vec();
+        let error = Array::open(given, ArrayOptions::default()).unwrap_err().to_string();
+        assert!(error.contains("one of them is a copy of the other; give only one"), "{error}");
+    }
+}
+
 /// Bytes of the superblock, which lies 4 KiB into the device.
 const SUPERBLOCK: u64 = 4096;
 
