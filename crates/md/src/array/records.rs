@@ -235,12 +235,17 @@ impl State {
     /// The numbers of the members that the array was created with are left to them: one that comes back has its own. A
     /// spare keeps its own, too: spares that are not open have the others. A new device may get the number of such a
     /// spare, since the tables of roles do not tell those from free ones: assembly then gives the spare another one.
-    /// Numbers behind the tables would be free, but a table that grows out of its sector may be torn by a crash.
+    /// Numbers behind the tables would be free, but a table that grows out of its sectors may be torn by a crash: a number
+    /// that makes it grow is given only where all others are taken.
     pub(super) fn number_for_new(&self, own: Option<u32>, members: u32) -> u32 {
         let is_free = |number: &u32| !self.disks.iter().any(|disk| disk.member.number() == *number);
         let room = self.disks.iter().map(|disk| disk.superblock.room_for_roles()).min();
         let room = room.map_or(members, |room| room as u32);
-        let own = own.filter(|number| (members..room).contains(number));
+        let active =
+            self.disks.iter().filter(|disk| matches!(disk.duty, Duty::Active(_) | Duty::Replacement(_)));
+        let within = active.map(|disk| disk.superblock.roles_within_sectors()).min();
+        let within = within.map_or(room, |within| room.min(within as u32));
+        let own = own.filter(|number| (members..within).contains(number));
         // Without a free one the caller finds that the tables cannot grow.
         own.into_iter().chain(members..room).find(is_free).unwrap_or(room)
     }

@@ -327,7 +327,8 @@ fn geometry(freshest: &Superblock, places: &[PlannedPlace]) -> Geometry {
     }
 }
 
-/// Gives a spare whose number another device has, given or not, or for whose number a superblock has no room, a new one.
+/// Gives a spare whose number another device has, given or not, or for whose number a superblock has no room, a new one;
+/// and so one whose number makes the members' tables of roles grow out of their sectors, if another number is free.
 /// The first is how an array ends up to which a device was added while the spare was not there; Linux leaves one of the two
 /// out.
 fn renumber_spares(plan: &mut Plan) {
@@ -341,7 +342,10 @@ fn renumber_spares(plan: &mut Plan) {
         .collect();
     let room_of = |joined: &Joined| joined.superblock.room_for_roles();
     let in_places = plan.places.iter().flat_map(|place| place.member.iter().chain(&place.replacement));
-    let room = in_places.chain(&plan.spares).map(room_of).min().unwrap_or(0) as u32;
+    let room = in_places.clone().chain(&plan.spares).map(room_of).min().unwrap_or(0) as u32;
+    // A crash may tear a table of a member that grows out of its sectors.
+    let within_of = |joined: &Joined| joined.superblock.roles_within_sectors();
+    let within = in_places.map(within_of).min().map_or(room, |within| room.min(within as u32));
     let is_named = |number: u32| matches!(plan.roles.get(number as usize), Some(DeviceRole::Active(_)));
     // Whatever the order in which they are given, the same ones keep their numbers.
     let mut spares: Vec<&mut Joined> = plan.spares.iter_mut().collect();
@@ -351,11 +355,13 @@ fn renumber_spares(plan: &mut Plan) {
         let superblock = &mut spare.superblock;
         let is_held = |other: &(u32, Uuid)| other.0 == superblock.number && other.1 != superblock.device_uuid;
         let is_of_a_member = is_named(superblock.number) && !is_prepared(superblock, plan.events);
-        if superblock.number >= room || is_of_a_member || taken.iter().any(is_held) {
+        let must_change = superblock.number >= room || is_of_a_member || taken.iter().any(is_held);
+        if must_change || superblock.number >= within {
             let is_free = |number: &u32| {
                 !is_named(*number) && !all.contains(number) && taken.iter().all(|other| other.0 != *number)
             };
-            if let Some(number) = (plan.geometry.members..room).find(is_free) {
+            let end = if must_change { room } else { within };
+            if let Some(number) = (plan.geometry.members..end).find(is_free) {
                 superblock.number = number;
             }
         }

@@ -458,3 +458,39 @@ fn a_missing_member_is_noticed_where_a_spare_has_its_number() {
     array.close().unwrap();
     assert_eq!(stored_number(&devices[2]), 3);
 }
+
+/// Tables of 128 entries fill the first sector of a superblock.
+#[test]
+fn a_number_that_makes_the_tables_grow_is_given_only_where_no_other_is_free() {
+    let devices = blank(129, 64 << 10);
+    let number_200 = |device: &Device| {
+        change_superblock(device, |bytes| {
+            bytes[160..164].copy_from_slice(&200_u32.to_le_bytes());
+            bytes[220..224].copy_from_slice(&201_u32.to_le_bytes());
+            bytes[256 + 256..256 + 2 * 201].fill(0xff);
+        });
+    };
+    let entries = |device: &Device| {
+        let mut entries = [0; 4];
+        device.read_at(SUPERBLOCK + 220, &mut entries).unwrap();
+        u32::from_le_bytes(entries)
+    };
+    create(&devices[..3], &CreateOptions { spares: 1, ..small(Level::Raid1) }).close().unwrap();
+    number_200(&devices[2]);
+    let array = open(&devices[..3]);
+    fill(&array, 1);
+    array.close().unwrap();
+    assert_eq!((stored_number(&devices[2]), entries(&devices[0])), (2, 128));
+    number_200(&devices[2]);
+    let array = open(&devices[..2]);
+    assert_eq!(array.add(devices[2].clone()).unwrap(), 2);
+    array.close().unwrap();
+    assert_eq!(entries(&devices[0]), 128);
+
+    create(&devices[..128], &CreateOptions { spares: 126, ..small(Level::Raid1) }).close().unwrap();
+    let array = open(&devices[..128]);
+    assert_eq!(array.add(devices[128].clone()).unwrap(), 128);
+    array.close().unwrap();
+    assert_eq!(entries(&devices[0]), 129);
+    assert_eq!(open(&devices).status().members.len(), 129);
+}
