@@ -16,7 +16,7 @@ use super::options::ArrayOptions;
 use super::records::{Disk, Duty, Raise, Records, State};
 use super::replayed::InMemory;
 use super::wake::WakeSignal;
-use crate::assemble::{self, Candidate, Consistency, Joined, Plan};
+use crate::assemble::{self, Candidate, Consistency, Joined, LeftOutReason, Plan};
 use crate::bad_blocks::BadBlocks;
 use crate::level::mirrored::Mirrored;
 use crate::level::striped::Striped;
@@ -201,7 +201,11 @@ fn disks(plan: &Plan, options: ArrayOptions, wake: &Arc<WakeSignal>) -> Result<(
 fn warnings(plan: &Plan) -> Vec<String> {
     let left_out = plan.left_out.iter().map(|left| {
         let name = left.candidate.device.name();
-        format!("{name} was left out: {}", left.reason)
+        // Another device may have got the number of a spare that was not there, and failed.
+        let is_spare =
+            left.reason == LeftOutReason::Faulty && left.candidate.superblock.role() == DeviceRole::Spare;
+        let advice = if is_spare { "; if it is in order, add it again (`undercroft md add`)" } else { "" };
+        format!("{name} was left out: {}{advice}", left.reason)
     });
     plan.warnings.iter().cloned().chain(left_out).collect()
 }

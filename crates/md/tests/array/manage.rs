@@ -494,3 +494,20 @@ fn a_number_that_makes_the_tables_grow_is_given_only_where_no_other_is_free() {
     assert_eq!(entries(&devices[0]), 129);
     assert_eq!(open(&devices).status().members.len(), 129);
 }
+
+#[test]
+fn a_spare_whose_number_a_failed_device_got_is_left_out_with_advice() {
+    let devices = blank(4, DATA);
+    create(&devices[..3], &CreateOptions { spares: 1, ..small(Level::Raid1) }).close().unwrap();
+    let array = open(&devices[..2]);
+    assert_eq!(array.add(devices[3].clone()).unwrap(), 2);
+    array.fail(2).unwrap();
+    array.close().unwrap();
+    let array = open(&devices[..3]);
+    let status = array.status();
+    assert_eq!((status.members.len(), status.warnings.len()), (2, 1));
+    assert!(status.warnings[0].ends_with("add it again (`undercroft md add`)"), "{:?}", status.warnings);
+    array.add(devices[2].clone()).unwrap();
+    array.close().unwrap();
+    assert_eq!(open(&devices[..3]).status().members.len(), 3);
+}
