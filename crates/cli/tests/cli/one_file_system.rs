@@ -1,5 +1,7 @@
-//! Directories as sources without what is mounted in them (`--one-file-system`): what GNU tar archives by that option.
+//! Sources whose directories on other filesystems are not entered (`--one-file-system`): what GNU tar archives by that option.
 
+use std::fs::{Permissions, set_permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -92,6 +94,52 @@ END
         "$UNDERCROFT" disk create -q repart.img -x --definitions repart.d --root tree --size 64M
         test "$("$UNDERCROFT" ls -a 'repart.img?part=r' /x/mnt)" = ""
         test "$("$UNDERCROFT" cat 'repart.img?part=r' /x/file)" = text
+        "#,
+    );
+}
+
+/// An ordinary user may look at a mount point, though not into it. Its attributes are those that user sees.
+#[test]
+fn a_mount_point_that_the_user_may_not_read_stays_empty() {
+    let dir = tempfile::tempdir().unwrap();
+    set_permissions(dir.path(), Permissions::from_mode(0o777)).unwrap();
+    with_a_mount(
+        dir.path(),
+        r#"
+        chmod 700 tree/a/mnt
+        setfattr -n user.hidden -v x tree/a/mnt 2> /dev/null || true
+        cp "$UNDERCROFT" program
+        user() { setpriv --reuid=65534 --regid=65534 --clear-groups "$@"; }
+        user cp -rx tree copied
+        test "$(ls -A copied/a/mnt)" = ""
+        user ./program mkfs ext4 one.img --from tree -x
+        ./program diff -x --ignore xattrs one.img tree
+        test "$(./program ls -a one.img /a/mnt)" = ""
+        ./program stat one.img /a/mnt | grep -q 0700
+        user ./program mkfs ext2 put.img --size 8M
+        user ./program put -x put.img tree/a /
+        test "$(./program cat put.img /a/file)" = text
+        test "$(./program ls -a put.img /a/mnt)" = ""
+        # Otherwise it is asked for, and refused.
+        ! user ./program mkfs ext4 all.img --from tree 2> refused || exit 1
+        grep -q 'a/mnt.*[Pp]ermission denied' refused
+        "#,
+    );
+}
+
+#[test]
+fn bind_mounts_of_the_same_filesystem_are_entered_as_by_gnu_tar() {
+    let dir = tempfile::tempdir().unwrap();
+    with_a_mount(
+        dir.path(),
+        r#"
+        mkdir tree/again
+        mount --bind tree/b tree/again
+        tar --one-file-system --format=pax -cf bound.tar -C tree .
+        tar -tf bound.tar | grep -q again/other
+        "$UNDERCROFT" mkfs ext4 one.img --from tree -x
+        test "$("$UNDERCROFT" cat one.img /again/other)" = other
+        "$UNDERCROFT" diff one.img bound.tar
         "#,
     );
 }

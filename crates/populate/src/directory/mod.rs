@@ -56,7 +56,7 @@ pub struct DirectorySource {
     only: Option<Box<[u8]>>,
     not_these: HashSet<FileId>,
     left_out: Option<LeftOut>,
-    /// Directories of other filesystems are not entered.
+    /// Directories on other filesystems are not entered.
     one_file_system: bool,
     /// The device of the source's own filesystem, from its first directory on.
     device: Option<u64>,
@@ -113,8 +113,8 @@ impl DirectorySource {
         Self { left_out, ..self }
     }
 
-    /// The same, or only what lies on the filesystem of its first directory: a directory that another one is mounted on comes
-    /// without what is in it, as with GNU tar.
+    /// The same, or without entering directories on other filesystems than its first directory's, as `tar` and `cp -x`: they
+    /// come without what is in them.
     #[must_use]
     pub fn within_one_file_system(self, one_file_system: bool) -> Self {
         Self { one_file_system, ..self }
@@ -180,7 +180,9 @@ impl DirectorySource {
                 continue;
             }
             let dir = levels.directory();
-            let object = Object::look(dir, &name, kind).map_err(|error| self.failure(&path, error))?;
+            let only_on = self.device.filter(|_| self.one_file_system);
+            let object =
+                Object::look(dir, &name, kind, only_on).map_err(|error| self.failure(&path, error))?;
             if self.not_these.contains(&object.id()) {
                 continue;
             }
@@ -237,9 +239,9 @@ impl DirectorySource {
                 EntryKind::Regular(content)
             }
             HostType::Directory => {
-                let Some(open) = object.open else { return Err(fail(object::changed())) };
                 let device = *self.device.get_or_insert(object.stat.st_dev);
                 if !self.one_file_system || object.stat.st_dev == device {
+                    let Some(open) = object.open else { return Err(fail(object::changed())) };
                     levels.enter(name, open).map_err(fail)?;
                 }
                 EntryKind::Directory

@@ -16,7 +16,7 @@ use crate::{Metadata, Xattr};
 /// Most parts with data that a file may have: what is beyond is taken as data.
 const PARTS_MAX: usize = 1 << 20;
 
-/// A file of the host; regular files and directories are open.
+/// A file of the host; regular files and directories are open, except directories of other filesystems that are not wanted.
 #[derive(Debug)]
 pub(super) struct Object {
     pub(super) stat: Stat,
@@ -24,13 +24,25 @@ pub(super) struct Object {
 }
 
 impl Object {
-    /// Looks at a name, and opens what can be opened without side effects.
-    pub(super) fn look(dir: BorrowedFd<'_>, name: &[u8], told: FileType) -> io::Result<Self> {
+    /// Looks at a name, and opens what can be opened without side effects: of directories only those on the device `only_on`,
+    /// if there is one. A directory that something is mounted on may be one that this user may not open.
+    pub(super) fn look(
+        dir: BorrowedFd<'_>,
+        name: &[u8],
+        told: FileType,
+        only_on: Option<u64>,
+    ) -> io::Result<Self> {
         let look = || fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW);
         let kind = match told {
             FileType::Unknown => FileType::from_raw_mode(look()?.st_mode),
             told => told,
         };
+        if let (FileType::Directory, Some(device)) = (kind, only_on) {
+            let stat = look()?;
+            if FileType::from_raw_mode(stat.st_mode) == kind && stat.st_dev != device {
+                return Ok(Self { stat, open: None });
+            }
+        }
         match kind {
             FileType::RegularFile | FileType::Directory => {
                 let open = open_quietly(dir, name, kind)?;
