@@ -38,7 +38,7 @@ pub(crate) struct DiffArgs {
     #[arg(long, value_name = "PATTERN")]
     pub(crate) exclude: Vec<OsString>,
 
-    /// Leave out what other filesystems hold that are mounted in a directory, as the other commands do
+    /// Do not enter directories on other filesystems, as tar and cp -x; they count as empty
     #[arg(short = 'x', long)]
     pub(crate) one_file_system: bool,
 

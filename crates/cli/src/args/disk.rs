@@ -145,7 +145,7 @@ A TOML file (--config) has what cannot be said in a PART; paths in it are relati
   label = \"rootfs\"                           # of the filesystem; `fs-uuid` and `uuid` too
   min-size = \"1G\"                            # `max-size` and `weight` too, in place of `size`
   source = [\"base.tar.gz\", \"overlay/\"]
-  one-file-system = true                     # of directories nothing that is mounted in them
+  one-file-system = true                     # do not enter other filesystems, as tar
   attributes = [\"grow-file-system\"]          # read-only, no-auto, required, legacy-boot
   [[partition]]
   name = \"firmware\"
@@ -224,7 +224,7 @@ pub(crate) struct CreateArgs {
     #[arg(long, value_name = "ID")]
     pub(crate) id: Option<String>,
 
-    /// Leave out what other filesystems hold that are mounted in a source directory: where one is mounted stays, empty
+    /// Do not enter directories on other filesystems, as tar and cp -x; they stay, empty
     #[arg(short = 'x', long)]
     pub(crate) one_file_system: bool,
 
@@ -271,7 +271,7 @@ pub(crate) struct AddArgs {
     #[arg(long, value_name = "TEXT")]
     pub(crate) seed: Option<String>,
 
-    /// Leave out what other filesystems hold that are mounted in a source directory: where one is mounted stays, empty
+    /// Do not enter directories on other filesystems, as tar and cp -x; they stay, empty
     #[arg(short = 'x', long)]
     pub(crate) one_file_system: bool,
 

@@ -247,7 +247,7 @@ pub(crate) struct PutArgs {
     /// Leave out what this pattern matches, and all below it; may be given several times
     #[arg(long, value_name = "PATTERN")]
     pub(crate) exclude: Vec<OsString>,
-    /// Leave out what other filesystems hold that are mounted in a tree: where one is mounted stays, empty
+    /// Do not enter directories on other filesystems, as tar and cp -x; they stay, empty
     #[arg(short = 'x', long)]
     pub(crate) one_file_system: bool,
     /// Take DEST as a name, also where it is a directory

@@ -22,7 +22,7 @@ pub(crate) struct FromArgs {
     #[arg(long, value_name = "PATTERN", requires = "sources")]
     pub(crate) exclude: Vec<OsString>,
 
-    /// Leave out what other filesystems hold that are mounted in a directory: where one is mounted stays, empty
+    /// Do not enter directories on other filesystems, as tar and cp -x; they stay, empty
     #[arg(short = 'x', long, requires = "sources")]
     pub(crate) one_file_system: bool,
 

@@ -15,7 +15,7 @@ pub(crate) struct DiffPlan {
     pub(crate) other: OsString,
     pub(crate) ignore: Vec<Aspect>,
     pub(crate) exclude: Exclude,
-    /// A directory is compared without what is mounted in it.
+    /// Directories on other filesystems are not entered, as by `tar` and `cp -x`; they count as empty.
     pub(crate) one_file_system: bool,
 }
 

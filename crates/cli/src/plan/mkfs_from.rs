@@ -28,7 +28,7 @@ pub(crate) struct FillPlan {
     pub(crate) sources: Vec<PathBuf>,
     /// What is changed of them.
     pub(crate) rules: Arc<Rules>,
-    /// Directories are taken without what is mounted in them.
+    /// Directories on other filesystems are not entered, as by `tar` and `cp -x`; they stay, empty.
     pub(crate) one_file_system: bool,
     /// Space beside what they need, where they decide the size.
     pub(crate) free: Free,

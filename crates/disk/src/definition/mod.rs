@@ -150,7 +150,7 @@ pub struct PartitionDefinition {
     pub content_id: Option<Uuid>,
     /// Files that are put into it.
     pub sources: Vec<SourceDefinition>,
-    /// Sources that are directories are taken without what is mounted in them.
+    /// Directories on other filesystems are not entered, as by `tar` and `cp -x`; they stay, empty.
     pub one_file_system: bool,
     /// Directories that are made in it.
     pub directories: Vec<String>,

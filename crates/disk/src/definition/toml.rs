@@ -18,7 +18,7 @@
 //! min-size = "1G"            # with max-size and weight in place of size
 //! attributes = ["read-only"] # grow-file-system, no-auto, required, legacy-boot
 //! source = ["base.tar", "overlay/"]
-//! one-file-system = true     # of directories nothing that is mounted in them
+//! one-file-system = true     # do not enter directories on other filesystems, as tar and cp -x
 //!
 //! [[partition]]
 //! name = "firmware"

@@ -20,7 +20,7 @@ pub(crate) struct Put {
     pub(crate) dest: InsidePath,
     pub(crate) owner: PutOwner,
     pub(crate) exclude: Exclude,
-    /// Trees are put without what is mounted in them.
+    /// Directories on other filesystems are not entered, as by `tar` and `cp -x`; they stay, empty.
     pub(crate) one_file_system: bool,
     /// The destination is a name, also where it is a directory.
     pub(crate) as_name: bool,
