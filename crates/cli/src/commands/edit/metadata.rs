@@ -11,7 +11,8 @@ use crate::xattrs::listed_xattr;
 
 /// Access control lists, as extended attributes.
 pub(super) const LISTS: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
-const CAPABILITIES: &[u8] = b"security.capability";
+/// A program's capabilities, as an extended attribute.
+pub(super) const CAPABILITIES: &[u8] = b"security.capability";
 
 /// Owner, group and mode with its lists; lists that the target has from its directory go.
 pub(super) fn copy_rights(vfs: &Vfs, from: &Node, to: &Arc<Node>) -> Result<()> {

@@ -4,6 +4,7 @@
 //! the signal is caught instead, from wherever it comes; at all other times it ends the program, as without a handler. The
 //! terminal keeps its settings, so that they are right whatever signal ends the program.
 
+use std::fs;
 use std::io::{self, IsTerminal, Read};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,35 +20,50 @@ use signal_hook::{flag, low_level};
 struct Handler {
     /// The signal ends the program.
     ends_program: Arc<AtomicBool>,
-    /// Has a byte for each signal.
-    told: UnixStream,
+    /// The read end of a self-pipe, which holds a byte for each signal.
+    wakeup: UnixStream,
 }
 
 impl Handler {
-    /// `None` where the system has no room for it.
+    /// `None` where the program was started with the signal ignored, which stays so, and where the system has no room for a
+    /// handler.
     fn get() -> Option<&'static Self> {
         static HANDLER: OnceLock<Option<Handler>> = OnceLock::new();
-        HANDLER.get_or_init(|| Self::set_up().ok()).as_ref()
+        HANDLER.get_or_init(|| if is_ignored(SIGINT) { None } else { Self::set_up().ok() }).as_ref()
     }
 
     fn set_up() -> io::Result<Self> {
         let ends_program = Arc::new(AtomicBool::new(true));
-        let (told, teller) = UnixStream::pair()?;
-        told.set_nonblocking(true)?;
-        low_level::pipe::register(SIGINT, teller)?;
+        let (wakeup, write_end) = UnixStream::pair()?;
+        wakeup.set_nonblocking(true)?;
+        // First of both: a signal that comes between them ends the program, as it did before.
         flag::register_conditional_default(SIGINT, Arc::clone(&ends_program))?;
-        Ok(Self { ends_program, told })
+        low_level::pipe::register(SIGINT, write_end)?;
+        Ok(Self { ends_program, wakeup })
     }
 
-    /// Whether there was a signal since this was asked last.
-    fn was_told(&self) -> bool {
+    /// Empties the self-pipe; whether there was a signal since this was asked last.
+    fn drain(&self) -> bool {
         let mut bytes = [0; 64];
         let mut has_bytes = false;
-        while (&self.told).read(&mut bytes).is_ok_and(|read| read > 0) {
+        while (&self.wakeup).read(&mut bytes).is_ok_and(|read| read > 0) {
             has_bytes = true;
         }
         has_bytes
     }
+}
+
+/// Whether the program ignores a signal, as its caller may have it do (`trap '' INT`, nohup).
+fn is_ignored(signal: i32) -> bool {
+    // Asking the system itself takes unsafe code.
+    let Ok(status) = fs::read_to_string("/proc/self/status") else { return false };
+    ignored_signals(&status).is_some_and(|ignored| ignored & 1 << (signal - 1) != 0)
+}
+
+/// The set of ignored signals in what the system tells of a process: bit 0 is signal 1.
+fn ignored_signals(status: &str) -> Option<u64> {
+    let set = status.lines().find_map(|line| line.strip_prefix("SigIgn:"))?;
+    u64::from_str_radix(set.trim(), 16).ok()
 }
 
 /// A text is being typed, until this is dropped.
@@ -62,10 +78,10 @@ pub(super) enum Typed {
 }
 
 impl Typing {
-    /// `None` where standard input is no terminal.
+    /// `None` where standard input is no terminal, and where SIGINT is ignored: then nothing abandons the text.
     pub(super) fn begin() -> Option<Self> {
         let handler = io::stdin().is_terminal().then(Handler::get).flatten()?;
-        handler.was_told();
+        handler.drain();
         handler.ends_program.store(false, Ordering::SeqCst);
         Some(Self(handler))
     }
@@ -74,7 +90,7 @@ impl Typing {
     /// from a terminal by it.
     pub(super) fn read(&self, buffer: &mut [u8]) -> io::Result<Typed> {
         loop {
-            let (terminal, signal) = (stdin(), &self.0.told);
+            let (terminal, signal) = (stdin(), &self.0.wakeup);
             let mut polled = [PollFd::new(&terminal, PollFlags::IN), PollFd::new(signal, PollFlags::IN)];
             match poll(&mut polled, None) {
                 Err(Errno::INTR) => continue,
@@ -90,11 +106,16 @@ impl Typing {
         }
     }
 
+    /// Whether the text was abandoned since this was asked last. The signal stays caught.
+    pub(super) fn is_abandoned(&self) -> bool {
+        self.0.drain()
+    }
+
     /// Ends the text; whether it was abandoned before that.
     pub(super) fn end(self) -> bool {
         let handler = self.0;
         drop(self);
-        handler.was_told()
+        handler.drain()
     }
 }
 

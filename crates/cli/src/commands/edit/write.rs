@@ -2,9 +2,9 @@
 //!
 //! At a terminal the text ends with Ctrl-D, and Ctrl-C abandons it (`typing`).
 
-use std::io::{self, Read};
+use std::io::{self, IsTerminal, Read, Seek, Write as _};
 
-use undercroft_vfs::{AttrChange, Error, File, FileType, Vfs};
+use undercroft_vfs::{AttrChange, Error, File, FileType, InodeFlags, NewTime, Vfs, XattrMode};
 
 use super::metadata;
 use super::place::Place;
@@ -16,6 +16,9 @@ use crate::plan::edit::Write;
 
 /// Bytes read and written at once.
 const CHUNK_BYTES: usize = 1 << 20;
+
+/// A collected text that is longer goes to a temporary file of the host.
+const IN_MEMORY_MAX_BYTES: usize = 16 << 20;
 
 pub(super) fn run(vfs: &Vfs, plan: &Write) -> Result<(), Failure> {
     let place = Place::followed(vfs, &plan.path)?;
@@ -29,7 +32,7 @@ pub(super) fn run(vfs: &Vfs, plan: &Write) -> Result<(), Failure> {
     let inside = |error: Error| place.failure(&error);
     if let (Some(node), true) = (&found, plan.append) {
         let file = vfs.open_node_for_writing(node).map_err(inside)?;
-        return append(&place, &file);
+        return append(vfs, &place, &file);
     }
     let file = place.nameless(vfs, 0o666).map_err(inside)?;
     copy_stdin(&place, &file)?;
@@ -54,41 +57,124 @@ fn refuse_unless_file(place: &Place, kind: FileType) -> Result<(), Failure> {
 
 fn copy_stdin(place: &Place, file: &File) -> Result<(), Failure> {
     let mut at = 0;
-    each_chunk(|chunk| {
+    stdin_in_chunks(|chunk| {
         file.write_all_at(at, chunk).map_err(|error| place.failure(&error))?;
         at += chunk.len() as u64;
         Ok(())
     })
 }
 
-/// Adds standard input to the end of a file, which gets its old size back if that fails.
-fn append(place: &Place, file: &File) -> Result<(), Failure> {
-    let before = file.size_bytes();
-    let inside = |error: Error| place.failure(&error);
-    let mut is_begun = false;
-    let added = each_chunk(|chunk| {
-        if !is_begun {
-            file.drop_capabilities().map_err(inside)?;
-            is_begun = true;
+/// Adds standard input to the end of a file.
+///
+/// A text that is typed is collected first, so that the file is as before until the text has ended, whatever signal ends
+/// the program; so is one for an append-only file, from which nothing can be taken again. Everything else is added as it
+/// comes.
+fn append(vfs: &Vfs, place: &Place, file: &File) -> Result<(), Failure> {
+    let is_append_only = file.node().attr().flags.contains(InodeFlags::APPEND);
+    if !io::stdin().is_terminal() && !is_append_only {
+        return add_or_undo(vfs, place, file, |addition| stdin_in_chunks(|chunk| addition.add(chunk)));
+    }
+    // Alive until the file is as before or has all of the text: SIGINT ends the program in neither.
+    let typing = Typing::begin();
+    let mut text = tempfile::spooled_tempfile(IN_MEMORY_MAX_BYTES);
+    let kept =
+        |error: io::Error| Failure::host("cannot keep the text in the host's temporary directory", &error);
+    let mut len = 0;
+    read_in_chunks(typing.as_ref(), |chunk| {
+        len += chunk.len() as u64;
+        text.write_all(chunk).map_err(kept)
+    })?;
+    if typing.as_ref().is_some_and(Typing::is_abandoned) {
+        return Err(abandoned());
+    }
+    text.rewind().map_err(kept)?;
+    if is_append_only {
+        let space = vfs.filesystem().statfs().map_err(|error| place.failure(&error))?;
+        if space.blocks_free.saturating_mul(space.block_bytes.into()) < len {
+            return Err(place.failure(&Error::NoSpace));
         }
-        let mut rest = chunk;
-        while !rest.is_empty() {
-            let (_, written) = file.append(rest).map_err(inside)?;
-            rest = &rest[written..];
+    }
+    add_or_undo(vfs, place, file, |addition| {
+        let mut buffer = vec![0; CHUNK_BYTES];
+        loop {
+            match text.read(&mut buffer).map_err(kept)? {
+                0 => return Ok(()),
+                read => addition.add(&buffer[..read])?,
+            }
+        }
+    })
+}
+
+/// Bytes that are added to the end of a file.
+struct Addition<'a> {
+    place: &'a Place,
+    file: &'a File,
+    is_begun: bool,
+}
+
+impl Addition<'_> {
+    fn add(&mut self, mut bytes: &[u8]) -> Result<(), Failure> {
+        let inside = |error: Error| self.place.failure(&error);
+        if !self.is_begun {
+            self.is_begun = true;
+            self.file.drop_capabilities().map_err(inside)?;
+        }
+        while !bytes.is_empty() {
+            let (_, written) = self.file.append(bytes).map_err(inside)?;
+            bytes = &bytes[written..];
         }
         Ok(())
-    });
-    if added.is_err() && file.size_bytes() > before {
-        file.truncate(before).map_err(inside)?;
     }
-    added
+}
+
+/// Adds bytes to a file. If that fails the file gets its old size, time of modification and capabilities back.
+fn add_or_undo(
+    vfs: &Vfs,
+    place: &Place,
+    file: &File,
+    add: impl FnOnce(&mut Addition<'_>) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let node = file.node();
+    let (size, modified) = (file.size_bytes(), node.attr().modified);
+    let capabilities = node.xattr(metadata::CAPABILITIES).map_err(|error| place.failure(&error))?;
+    let mut addition = Addition { place, file, is_begun: false };
+    let Err(failure) = add(&mut addition) else { return Ok(()) };
+    if !addition.is_begun {
+        return Err(failure);
+    }
+    let undo = || {
+        if file.size_bytes() > size {
+            file.truncate(size)?;
+        }
+        if let Some(capabilities) = &capabilities {
+            vfs.set_xattr(&CALLER, node, metadata::CAPABILITIES, capabilities, XattrMode::Set)?;
+        }
+        let change = AttrChange { modified: Some(NewTime::At(modified)), ..AttrChange::default() };
+        vfs.set_attr(&CALLER, node, &change)
+    };
+    match undo() {
+        Ok(()) => Err(failure),
+        Err(_) if file.size_bytes() == size => Err(failure),
+        Err(error) => {
+            let what = format!("part of the text stays at its end, because it cannot be cut off: {error}");
+            Err(failure.noting(what))
+        }
+    }
 }
 
 /// Hands over standard input in pieces.
-fn each_chunk(mut take: impl FnMut(&[u8]) -> Result<(), Failure>) -> Result<(), Failure> {
+fn stdin_in_chunks(take: impl FnMut(&[u8]) -> Result<(), Failure>) -> Result<(), Failure> {
     let typing = Typing::begin();
+    read_in_chunks(typing.as_ref(), take)?;
+    if typing.is_some_and(Typing::end) { Err(abandoned()) } else { Ok(()) }
+}
+
+fn read_in_chunks(
+    typing: Option<&Typing>,
+    mut take: impl FnMut(&[u8]) -> Result<(), Failure>,
+) -> Result<(), Failure> {
     let mut stdin = io::stdin().lock();
-    let mut read = |buffer: &mut [u8]| match &typing {
+    let mut read = |buffer: &mut [u8]| match typing {
         Some(typing) => typing.read(buffer),
         None => stdin.read(buffer).map(Typed::Bytes),
     };
@@ -113,7 +199,7 @@ fn each_chunk(mut take: impl FnMut(&[u8]) -> Result<(), Failure>) -> Result<(), 
             take(&buffer[..filled])?;
         }
     }
-    if typing.is_some_and(Typing::end) { Err(abandoned()) } else { Ok(()) }
+    Ok(())
 }
 
 fn abandoned() -> Failure {
@@ -123,7 +209,7 @@ fn abandoned() -> Failure {
 /// All of standard input, if it is not longer than `limit`.
 pub(super) fn whole_stdin(limit: usize) -> Result<Vec<u8>, Failure> {
     let mut all = Vec::new();
-    each_chunk(|chunk| {
+    stdin_in_chunks(|chunk| {
         all.extend_from_slice(chunk);
         if all.len() > limit {
             let what = format!("standard input has more than {limit} bytes");
