@@ -6,7 +6,8 @@
 //! superblock that cannot be are recounted, from the headers of the groups.
 //!
 //! A filesystem that is opened for reading does not change, so the groups are read once. One whose headers are damaged or
-//! cannot be read, as behind the end of an image that is cut short, counts as empty.
+//! cannot be read, as behind the end of an image that is cut short, counts as empty. Behind many of them no other group is
+//! read.
 //!
 //! In one that takes changes the allocator counts, and has set aside in each group what Linux reserves for the trees of
 //! inodes, reference counts and reverse mappings: as many blocks. For the trees of free space the two hold back
@@ -27,7 +28,7 @@ const SET_ASIDE_BLOCKS: u64 = 8;
 const POOL_PART: u64 = 20;
 const POOL_MAX_BLOCKS: u64 = 8192;
 
-/// Behind so many groups that cannot be read none is tried: an image that is cut short may claim billions.
+/// Groups behind so many that are damaged or cannot be read are not tried: a damaged superblock may claim billions.
 const UNREAD_MAX: u32 = 100;
 
 /// The largest inode number that Linux gives out.
@@ -70,9 +71,9 @@ impl Counts {
             let mut unread = 0;
             for ag in geometry.ags() {
                 match counts.add(volume, ag, !can_be) {
-                    Ok(()) | Err(Error::Corrupt(_)) => {}
-                    Err(Error::Io(_)) if unread < UNREAD_MAX => unread += 1,
-                    Err(Error::Io(_)) => break,
+                    Ok(()) => {}
+                    Err(Error::Corrupt(_) | Error::Io(_)) if unread < UNREAD_MAX => unread += 1,
+                    Err(Error::Corrupt(_) | Error::Io(_)) => break,
                     Err(error) => return Err(error),
                 }
             }
@@ -172,7 +173,12 @@ mod tests {
     /// A volume of four groups, of which the third has no headers. The others count 1000 free blocks, 4 on the list and 2
     /// in the trees beyond their roots, and 64 inodes, of which 60 are free.
     fn volume(change: impl FnOnce(&mut RawSuperblock)) -> Volume {
-        let device = Arc::new(MemoryDevice::new(512 << 20));
+        volume_with_headers(4, &[0, 1, 3], change)
+    }
+
+    /// The same of `count` groups, of which these have headers.
+    fn volume_with_headers(count: u32, groups: &[u32], change: impl FnOnce(&mut RawSuperblock)) -> Volume {
+        let device = Arc::new(MemoryDevice::new(u64::from(count) * (128 << 20)));
         device.write_at(0, &testing::superblock_sector(change)).unwrap();
         let superblock = Superblock::read(&*device).unwrap();
         let sealed = |words: &[(usize, u32)], uuid: usize, crc: usize| {
@@ -184,7 +190,7 @@ mod tests {
             crc::seal(&mut bytes, crc);
             bytes
         };
-        for ag in [0, 1, 3] {
+        for &ag in groups {
             let group = u64::from(ag) * 32_768 * 4096;
             let agf = [
                 (0, 0x5841_4746),
@@ -213,6 +219,21 @@ mod tests {
         assert_eq!(Counts::new(&volume(0), true).unwrap(), looked);
         assert_eq!(Counts::new(&volume(0xd), false).unwrap(), looked);
         assert_eq!(statfs(&volume(0), &counts).blocks_free, 114_656 - 32);
+    }
+
+    /// Of a device that is not cut short zeroes are read where the headers of billions of groups should be.
+    #[test]
+    fn groups_behind_many_damaged_ones_are_not_read() {
+        let counted = |count: u32, groups: &[u32]| {
+            let volume = volume_with_headers(count, groups, |raw| {
+                raw.sb_agcount.set(count);
+                raw.sb_dblocks.set(u64::from(count) * 32_768);
+            });
+            Counts::new(&volume, true).unwrap().held_back - u64::from(count) * 8
+        };
+        assert_eq!(counted(300, &[0, 1, 90, 299]), 3 * 2);
+        assert_eq!(counted(90, &[0, 1, 89]), 3 * 2);
+        assert_eq!(counted(1 << 27, &[0, 1, 3]), 3 * 2);
     }
 
     #[test]

@@ -51,6 +51,9 @@ pub(crate) struct Report {
     /// short.
     #[serde(default)]
     groups_unread: u32,
+    /// Of these, those behind so many others that they were not tried.
+    #[serde(default)]
+    groups_untried: u32,
     size_bytes: u64,
     blocks_for_files: u64,
     blocks_free: u64,
@@ -134,6 +137,7 @@ impl Report {
             recovery: xfs.recovery().map(XfsRecovery::from),
             damage,
             groups_unread: unread.count(),
+            groups_untried: unread.untried(),
             size_bytes: superblock.geometry().data_bytes(),
             blocks_for_files: blocks,
             blocks_free,
@@ -256,11 +260,7 @@ impl Report {
             sentences.push("not known: the log was not read".to_owned());
         }
         if self.groups_unread > 0 {
-            let of = human::counted(self.geometry.agcount.into(), "allocation group");
-            sentences.push(format!(
-                "{} of {of} cannot be read; free space there is not counted by its pieces",
-                human::count(self.groups_unread.into())
-            ));
+            sentences.push(unread_sentence(self.geometry.agcount, self.groups_unread, self.groups_untried));
         }
         if sentences.is_empty() {
             sentences.push("clean".to_owned());
@@ -404,8 +404,19 @@ fn unless_damaged<T>(read: Result<Vec<T>, Error>, damage: &mut Option<String>) -
     }
 }
 
-/// Groups that cannot be read. A damaged superblock may claim billions, of an image that is cut short: behind so many none
-/// is tried any more.
+/// How many groups do not count for free space, and why.
+fn unread_sentence(all: u32, unread: u32, untried: u32) -> String {
+    let of = human::counted(all.into(), "allocation group");
+    let tried = human::count(unread.saturating_sub(untried).into());
+    let untried = match untried {
+        0 => String::new(),
+        untried => format!(", and {} behind them were not tried", human::count(untried.into())),
+    };
+    format!("{tried} of {of} cannot be read{untried}; free space there is not counted by its pieces")
+}
+
+/// Groups that cannot be read. A damaged superblock may claim billions, of an image that is cut short: groups behind
+/// [`TRIED_MAX`](Self::TRIED_MAX) of them are not tried.
 struct Unread {
     tried: BTreeSet<u32>,
     /// How many groups there are before those that are not tried.
@@ -429,7 +440,11 @@ impl Unread {
     }
 
     fn count(&self) -> u32 {
-        self.tried.range(..self.tried_end).count() as u32 + (self.all - self.tried_end)
+        self.tried.range(..self.tried_end).count() as u32 + self.untried()
+    }
+
+    fn untried(&self) -> u32 {
+        self.all - self.tried_end
     }
 }
 
@@ -475,7 +490,7 @@ fn free_space(xfs: &Xfs, unread: &mut Unread) -> Result<Vec<FreeSpace>, Error> {
 
 #[cfg(test)]
 mod tests {
-    use super::Unread;
+    use super::{Unread, unread_sentence};
 
     #[test]
     fn not_all_of_billions_of_groups_are_tried() {
@@ -485,9 +500,23 @@ mod tests {
         let mut unread = Unread::new(u32::MAX);
         assert!(unread.add(3));
         let tried = (10..u32::MAX).find(|&group| !unread.add(group)).unwrap();
-        assert_eq!((tried, unread.count()), (108, u32::MAX - 9));
+        assert_eq!((tried, unread.count(), unread.untried()), (108, u32::MAX - 9, u32::MAX - 109));
         // What looks at the groups once more stops at the same one.
         assert!(unread.add(3) && (10..108).all(|group| unread.add(group)) && !unread.add(108));
         assert_eq!(unread.count(), u32::MAX - 9);
+    }
+
+    #[test]
+    fn groups_that_were_not_tried_are_not_called_unreadable() {
+        assert_eq!(
+            unread_sentence(4, 2, 0),
+            "2 of 4 allocation groups cannot be read; free space there is not counted by its pieces"
+        );
+        let sentence = unread_sentence(1000, 700, 600);
+        assert!(
+            sentence.contains(
+                "100 of 1,000 allocation groups cannot be read, and 600 behind them were not tried"
+            )
+        );
     }
 }
