@@ -1,32 +1,79 @@
 //! Where a disk seems to have no partition table, its backup at the end may still be there.
 
-use undercroft_block::BlockDevice;
-use undercroft_block::partition::lost_gpt;
-use undercroft_block::probe::{Class, probe};
+use undercroft_block::partition::{Table, lost_gpt};
+use undercroft_block::probe::{Class, Format, probe};
+use undercroft_block::{BlockDevice, Device};
 
+use crate::image::filesystem::FilesystemKind;
 use crate::text::human;
+
+/// Sectors at the end of a disk that a GPT's backup takes: the header, and entries for 128 partitions.
+const BACKUP_SECTORS: u64 = 33;
 
 /// How a lost table is written again. sgdisk's `--load-backup` reads a file of its own, and not the end of the disk.
 pub(crate) const WRITE_ANEW: &str =
     "`gdisk` writes the partition table anew from it: answer 1 (use the current GPT) if asked, then w and y";
 
-/// How to read what is left of a partition table that the device does not begin with. A device that holds something else has
-/// none: what is left of an older use is not told of.
+/// How to read what is left of a partition table that the device does not begin with. Of a device that holds something else
+/// it says nothing: the table may be left from an older use.
 pub(crate) fn advice(device: &dyn BlockDevice) -> Option<String> {
-    let found = probe(device).ok().flatten();
-    if found.is_some_and(|found| found.format.class != Class::Table) {
+    if other_content(device).is_some() {
         return None;
     }
-    let table = lost_gpt(device).ok().filter(|table| !table.partitions.is_empty())?;
-    let partitions = human::counted(table.partitions.len() as u64, "partition");
-    Some(format!(
-        "a GPT with {partitions} is left on it: put `?gpt=backup` behind its name to read these, as in `undercroft info`"
-    ))
+    Some(sentence(&lost_table(device)?, ""))
+}
+
+/// The same where the user asks for partitions. Of something else on the device both are told, unless it takes the place of
+/// the table: then the table is older.
+pub(crate) fn advice_on_disk(device: &Device) -> Option<String> {
+    let Some(format) = other_content(&**device) else { return advice(&**device) };
+    let table = lost_table(&**device)?;
+    if covers_backup(device, format, &table) {
+        return None;
+    }
+    Some(format!("it holds {}, and {}", format.what, sentence(&table, ", of an older or a later use")))
 }
 
 /// The same for one who named a partition.
-pub(crate) fn advice_on_partition(device: &dyn BlockDevice) -> String {
-    advice(device).unwrap_or_else(|| "it has no partition table: leave `?part=` off".to_owned())
+pub(crate) fn advice_on_partition(device: &Device) -> String {
+    advice_on_disk(device).unwrap_or_else(|| "it has no partition table: leave `?part=` off".to_owned())
+}
+
+/// What the device holds beside a partition table.
+fn other_content(device: &dyn BlockDevice) -> Option<Format> {
+    let found = probe(device).ok().flatten()?;
+    Some(found.format).filter(|format| format.class != Class::Table)
+}
+
+fn lost_table(device: &dyn BlockDevice) -> Option<Table> {
+    lost_gpt(device).ok().filter(|table| !table.partitions.is_empty())
+}
+
+fn sentence(table: &Table, of_use: &str) -> String {
+    let partitions = human::counted(table.partitions.len() as u64, "partition");
+    format!(
+        "a GPT with {partitions} is left on it{of_use}: put `?gpt=backup` behind its name to read these, as in \
+         `undercroft info`"
+    )
+}
+
+/// Whether what is on a device takes the place of a GPT's backup at its end. What is no filesystem takes all of it.
+fn covers_backup(device: &Device, format: Format, table: &Table) -> bool {
+    let size_bytes = match format.class {
+        Class::Volume => return true,
+        _ if format.name == "btrfs" => btrfs_bytes(&**device),
+        _ => FilesystemKind::on(device).ok().flatten().and_then(|kind| kind.declared_bytes(device)),
+    };
+    let backup = device.size_bytes().saturating_sub(BACKUP_SECTORS * u64::from(table.sector_bytes));
+    size_bytes.is_some_and(|bytes| bytes > backup)
+}
+
+/// As many bytes as all devices of a btrfs filesystem have, by its superblock.
+fn btrfs_bytes(device: &dyn BlockDevice) -> Option<u64> {
+    const TOTAL_BYTES_AT: u64 = 0x1_0070;
+    let mut bytes = [0; 8];
+    device.read_at(TOTAL_BYTES_AT, &mut bytes).ok()?;
+    Some(u64::from_le_bytes(bytes))
 }
 
 /// The same for one who wants to change the table.

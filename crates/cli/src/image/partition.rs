@@ -61,7 +61,7 @@ fn named<'a>(
         let what = format!("{} has no partition {number}", spec.shown());
         let failure = Failure::new(Kind::CannotOpen, what);
         if table.partitions.is_empty() {
-            failure.advise(advice_on_partition(&**device))
+            failure.advise(advice_on_partition(device))
         } else {
             failure.advise(format!("it has {}", list(table)))
         }
@@ -96,7 +96,7 @@ pub(super) fn disk(spec: &ImageSpec, device: Device) -> Result<Partitioned, Fail
     if table.scheme == Scheme::None {
         return Err(Failure::new(Kind::Unsupported, format!("{} has no partition table", spec.shown()))
             .advise(
-                lost_gpt::advice(&*device)
+                lost_gpt::advice_on_disk(&device)
                     .unwrap_or_else(|| format!("`undercroft info {}` tells what is on it", spec.shown())),
             ));
     }
@@ -154,7 +154,7 @@ fn open(
     }
     let advice = match partition.start_bytes < device.size_bytes() {
         true => "the image is cut short: what is there of it can be read, and not written",
-        false => "the image is cut short in front of it: take a whole copy of the image",
+        false => "it begins behind the end of the image: the image is cut short, or the table is wrong",
     };
     let window = PartitionDevice::open(device, partition).map_err(|error| {
         Failure::new(Kind::CannotOpen, format!("cannot use partition {number} of {}", spec.shown()))

@@ -47,7 +47,7 @@ pub(super) fn number_of_partition(spec: &ImageSpec, name: &str) -> Result<NonZer
         (None, _) => {
             let failure = Failure::new(Kind::CannotOpen, format!("{shown} has no partition \"{name}\""));
             Err(if table.partitions.is_empty() {
-                failure.advise(advice_on_partition(&*device))
+                failure.advise(advice_on_partition(&device))
             } else {
                 failure.advise(format!("it has {}", list(&table)))
             })

@@ -319,7 +319,9 @@ fn a_partition_that_begins_behind_the_cut_is_told_to_be_gone() {
             assert_eq!(told.code, 3, "{line}");
             assert!(line.contains("cannot use partition 2 of") && !line.contains("can be read"), "{line}");
             assert!(
-                line.ends_with("the image is cut short in front of it: take a whole copy of the image"),
+                line.ends_with(
+                    "it begins behind the end of the image: the image is cut short, or the table is wrong"
+                ),
                 "{line}"
             );
         }
@@ -362,6 +364,43 @@ fn nothing_is_told_of_a_stale_gpt_where_the_disk_is_something_else() {
             let message = here(args).failed(code);
             assert!(!message.contains("GPT"), "{make} {args:?}: {message}");
         }
+    }
+}
+
+/// An old filesystem's mark is no reason to be silent about the table: which of the two is older is not known where the
+/// filesystem does not reach the table's place.
+#[test]
+fn a_lost_gpt_is_told_beside_a_filesystem_that_ends_before_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = dir.path().join("disk.img");
+    let here = |args: &[&str]| run(Command::new(PROGRAM).args(args).current_dir(dir.path()));
+    for (make, what) in [
+        ("mkfs.btrfs -q -b 120M disk.img", "a btrfs filesystem"),
+        ("mke2fs -q -t ext4 disk.img 100M", "an ext4 filesystem"),
+    ] {
+        let _ = fs::remove_file(&disk);
+        File::create(&disk).unwrap().set_len(256 << 20).unwrap();
+        tool(make, dir.path());
+        let file = File::options().read(true).write(true).open(&disk).unwrap();
+        let mut front = vec![0; 1 << 20];
+        file.read_exact_at(&mut front, 0).unwrap();
+        tool("sgdisk -n 1:2048:+16M -c 1:root -n 2:0:+16M disk.img", dir.path());
+        file.write_all_at(&front, 0).unwrap();
+        let told = format!(
+            "it holds {what}, and a GPT with 2 partitions is left on it, of an older or a later use: put `?gpt=backup` behind"
+        );
+        for (args, code) in [
+            (&["disk", "list", "disk.img"][..], 4),
+            (&["ls", "disk.img?part=1"], 3),
+            (&["ls", "disk.img?part=root"], 3),
+        ] {
+            let message = here(args).failed(code);
+            assert!(message.contains(&told), "{make} {args:?}: {message}");
+        }
+        let message = here(&["disk", "add", "disk.img", "more=ext4:8M"]).failed(4);
+        assert!(!message.contains("GPT"), "{message}");
+        let listed = here(&["disk", "list", "disk.img?gpt=backup"]).text();
+        assert!(listed.contains("root"), "{listed}");
     }
 }
 
