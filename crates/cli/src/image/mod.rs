@@ -311,16 +311,8 @@ pub(crate) fn lengthen_raw_file(
 /// Opens the device that is to be written, whatever is on it.
 pub(crate) fn open_to_overwrite(spec: &ImageSpec) -> Result<ToOverwrite, Failure> {
     rescue::refuse_copies(spec)?;
-    if spec.array.is_none() {
-        return Ok(ToOverwrite { device: open_member(spec, true)?, array: None });
-    }
-    let open = open_array(spec, true, &[])?;
-    array_events::watch(&spec.shown(), &open.array)?;
-    let mut device = Arc::clone(&open.array) as Device;
-    if spec.partition.is_some() {
-        device = partition::choose(spec, device, true)?.0;
-    }
-    Ok(ToOverwrite { device, array: Some(open) })
+    let (device, array) = open_disk(spec, true)?;
+    Ok(ToOverwrite { device: partition::to_overwrite(spec, device)?, array })
 }
 
 /// Opens two partitions of one disk, of which `to` is to be written: the disk once, since it has one writer.
@@ -328,8 +320,8 @@ pub(crate) fn open_two_partitions(
     from: &ImageSpec,
     to: &ImageSpec,
 ) -> Result<(Device, ToOverwrite), Failure> {
-    rescue::refuse_copies(from)?;
     rescue::refuse_copies(to)?;
+    rescue::refuse_copies_of_source(from)?;
     let spec = ImageSpec { direct: from.direct, allow_backing: from.allow_backing, ..to.clone() };
     let disk = open_device(&spec, true)?;
     let (from, device) = partition::two(from, to, &disk)?;

@@ -68,6 +68,31 @@ fn named<'a>(
     })
 }
 
+/// The whole device, or the partition that is named, to be overwritten.
+pub(super) fn to_overwrite(spec: &ImageSpec, device: Device) -> Result<Device, Failure> {
+    let Some(number) = spec.partition else { return Ok(device) };
+    let table = read(spec, &device)?;
+    for damage in &table.damage {
+        note(format_args!("{}: {}", spec.shown(), safe(damage.as_bytes())));
+    }
+    let partition = named(spec, &table, &device, number)?;
+    refuse_extended(spec, partition)?;
+    Ok(open(spec, device, partition, true)?.0)
+}
+
+/// An extended partition begins with the chain of the logical ones.
+fn refuse_extended(spec: &ImageSpec, partition: &Partition) -> Result<(), Failure> {
+    if !partition.kind.is_extended() {
+        return Ok(());
+    }
+    let shown = spec.shown_as_typed();
+    Err(Failure::new(
+        Kind::Usage,
+        format!("{shown} is an extended partition, which logical partitions lie in"),
+    )
+    .advise(format!("name one of these; `undercroft disk list {}` shows them", spec.shown())))
+}
+
 /// Two partitions of one disk, which is open for writing: `from` to be read, and `to` to be written.
 pub(super) fn two(from: &ImageSpec, to: &ImageSpec, disk: &Device) -> Result<(Device, Device), Failure> {
     let table = read(to, disk)?;
@@ -87,6 +112,7 @@ pub(super) fn two(from: &ImageSpec, to: &ImageSpec, disk: &Device) -> Result<(De
         };
         return Err(Failure::new(Kind::Usage, what).advise("copy it to another partition, or to a file"));
     }
+    refuse_extended(to, other)?;
     Ok((open(from, Device::clone(disk), one, false)?.0, open(to, Device::clone(disk), other, true)?.0))
 }
 

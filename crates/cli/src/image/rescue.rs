@@ -34,6 +34,21 @@ pub(crate) fn refuse_copies(spec: &ImageSpec) -> Result<(), Failure> {
     Err(Failure::new(Kind::Usage, what).advise(remedy))
 }
 
+/// Refuses to read a partition through copies while its disk is written to.
+pub(super) fn refuse_copies_of_source(from: &ImageSpec) -> Result<(), Failure> {
+    let shown = from.shown();
+    let (what, remedy) = if from.superblock.is_some() {
+        let what = format!("{shown} is copied from as it is, and `?sb=` is for reading a filesystem");
+        (what, "leave `?sb=` off")
+    } else if from.lost_gpt {
+        let what = format!("{shown} is copied from and written to, and `?gpt=backup` is for reading alone");
+        (what, lost_gpt::WRITE_ANEW)
+    } else {
+        return Ok(());
+    };
+    Err(Failure::new(Kind::Usage, what).advise(remedy))
+}
+
 /// The device with a copy of the superblock in the place of the first one.
 pub(super) fn through_copy(device: Device, shown: &str, block: u64) -> Result<Device, Failure> {
     let copy = BackupSuperblock::read(&*device, block).map_err(|error| {

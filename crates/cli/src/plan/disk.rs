@@ -85,7 +85,7 @@ impl DiskPlan {
             DiskFamily::Image { command: ImageCommand::Copy { image, target, format, force, json } } => {
                 let from = ImageSpec::from_typed(&image)?;
                 let format = format.map(format_of_new);
-                let to = CopyTarget::of(target, format, json.json)?;
+                let to = CopyTarget::of(target, &from, format, json.json)?;
                 (Self::Copy(CopyPlan { from, to, format, force }), Format::of(json.json))
             }
             DiskFamily::Compact { image, json } => {
@@ -109,7 +109,7 @@ impl DiskPlan {
             }
             DiskCommand::Extract { image, file, force, json } => {
                 let from = ImageSpec::from_typed(&image)?;
-                let to = CopyTarget::of(file, None, json.json)?;
+                let to = CopyTarget::of(file, &from, None, json.json)?;
                 if from.partition.is_none() {
                     let what = format!("{} names no partition", from.shown());
                     let advice = format!("name one as {}", from.shown_with_part("N"));
@@ -130,7 +130,12 @@ impl DiskPlan {
 }
 
 impl CopyTarget {
-    fn of(typed: PathBuf, format: Option<ImageFormat>, json: bool) -> Result<Self, Failure> {
+    fn of(
+        typed: PathBuf,
+        from: &ImageSpec,
+        format: Option<ImageFormat>,
+        json: bool,
+    ) -> Result<Self, Failure> {
         if typed == Path::new("-") {
             let refused = |what: &str| Failure::new(Kind::Usage, what);
             if format == Some(ImageFormat::Qcow2) {
@@ -146,7 +151,7 @@ impl CopyTarget {
             }
             return Ok(Self::Stdout);
         }
-        let spec = ImageSpec::parse(typed.as_os_str())?;
+        let spec = ImageSpec::parse_beside(typed.as_os_str(), from)?;
         if spec == ImageSpec::plain(typed.clone()) {
             return Ok(Self::File(typed));
         }

@@ -1,9 +1,10 @@
 //! Which image is meant: a file or a device, a partition of it, or an array of several.
 
 use std::ffi::{OsStr, OsString};
+use std::fs;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -12,6 +13,7 @@ use super::hints::Hints;
 use super::named::number_of_partition;
 use crate::args::ImageArgs;
 use crate::failure::Failure;
+use crate::file_id::FileId;
 use crate::text::names::safe;
 
 /// Which image, and how to open it.
@@ -54,6 +56,21 @@ impl ImageSpec {
     /// What was typed, to be opened in the usual way.
     pub(crate) fn parse(typed: &OsStr) -> Result<Self, Failure> {
         Self::plain(PathBuf::new()).parse_as(typed)
+    }
+
+    /// The same of what is written with the content of `from`. What names another partition of that disk may be looked up in
+    /// the files that the disk's image names, if `from` may be.
+    pub(super) fn parse_beside(typed: &OsStr, from: &Self) -> Result<Self, Failure> {
+        let may_be_disk = from.allow_backing && from.array.is_none() && !typed.as_bytes().starts_with(b"md:");
+        if may_be_disk {
+            let (path, hints) = Hints::split(typed)?;
+            let id = |path: &Path| fs::metadata(path).ok().as_ref().and_then(FileId::of_file);
+            if hints.partition_name.is_some() && id(&path).is_some_and(|found| Some(found) == id(&from.path))
+            {
+                return Self { allow_backing: true, ..Self::plain(path) }.hinted(hints);
+            }
+        }
+        Self::parse(typed)
     }
 
     /// What was typed, to be opened as this one is.

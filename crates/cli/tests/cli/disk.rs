@@ -585,6 +585,92 @@ fn a_partition_is_copied_onto_another_of_its_disk() {
     output_of("qemu-img check disk.qcow2", dir);
 }
 
+/// The file that an overlay names is needed to find the target by its name, too.
+#[test]
+fn partitions_of_an_overlay_are_copied_by_their_names() {
+    let sources = sources();
+    let dir = sources.path();
+    within(dir, "disk create -q base.qcow2 one=raw:6M:tree.tar two=none:8M").succeeded();
+    output_of("qemu-img create -q -f qcow2 -b base.qcow2 -F qcow2 over.qcow2", dir);
+    let base = output_of("sha256sum base.qcow2", dir);
+    let refused = within(dir, "image copy over.qcow2?part=one over.qcow2?part=two").failed(3);
+    assert!(refused.contains("base.qcow2"), "{refused}");
+    for (part, more) in [("two", ""), ("2", " --force")] {
+        let copy = format!("image copy --allow-backing over.qcow2?part=one over.qcow2?part={part}{more}");
+        within(dir, &copy).succeeded();
+    }
+    within(dir, "disk extract --allow-backing over.qcow2?part=two part.img").succeeded();
+    output_of("cmp -n $(stat -c %s tree.tar) part.img tree.tar", dir);
+    assert_eq!(output_of("sha256sum base.qcow2", dir), base);
+    // It is allowed for the disk that is copied from, and for no other.
+    output_of("qemu-img create -q -f qcow2 -b base.qcow2 -F qcow2 other.qcow2", dir);
+    let other = "image copy --allow-backing over.qcow2?part=one other.qcow2?part=two --force";
+    assert!(within(dir, other).failed(3).contains("base.qcow2"));
+}
+
+/// The missing end is found before anything is lost to a part of a copy.
+#[test]
+fn what_is_cut_short_is_not_copied_over_a_partition() {
+    let sources = sources();
+    let dir = sources.path();
+    for disk in ["cut.img", "disk.img"] {
+        within(dir, &format!("disk create -q {disk} one=ext4:20M two=raw:6M:tree.tar")).succeeded();
+    }
+    output_of("truncate -s 24M cut.img", dir);
+    let before = output_of("sha256sum cut.img disk.img", dir);
+    for to in ["disk.img?part=1", "cut.img?part=1"] {
+        let refused = within(dir, &format!("image copy cut.img?part=2 {to} --force"));
+        assert_eq!(refused.code, 6, "{}", refused.stderr);
+        let words = format!("cannot read the end of cut.img?part=2, so nothing is written to {to}");
+        assert!(refused.stderr.contains(&words), "{}", refused.stderr);
+        assert!(refused.stderr.contains("cut short and ends at byte 25165824"), "{}", refused.stderr);
+        assert_eq!(output_of("sha256sum cut.img disk.img", dir), before);
+    }
+}
+
+/// Its first sectors are the chain of the logical partitions.
+#[test]
+fn an_extended_partition_is_not_overwritten() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    output_of(
+        "truncate -s 64M disk.img && printf 'start=2048, size=40000, type=5\nstart=45056, size=2048, type=83\n\
+         start=4096, size=4096, type=83\n' | sfdisk -q --label dos disk.img && truncate -s 1M small.img",
+        dir,
+    );
+    let before = output_of("sha256sum disk.img", dir);
+    for args in [
+        "image copy disk.img?part=2 disk.img?part=1 --force",
+        "image copy small.img disk.img?part=1 --force",
+        "mkfs ext4 --force disk.img?part=1",
+    ] {
+        let refused = within(dir, args).failed(2);
+        assert!(
+            refused.contains("disk.img?part=1 is an extended partition, which logical partitions lie in"),
+            "{args}: {refused}"
+        );
+        assert_eq!(output_of("sha256sum disk.img", dir), before);
+    }
+    within(dir, "image copy disk.img?part=2 disk.img?part=5").succeeded();
+}
+
+/// The source is what the hint is about, and the sentence is about it.
+#[test]
+fn hints_for_reading_are_refused_where_the_disk_is_written() {
+    let sources = sources();
+    let dir = sources.path();
+    within(dir, "disk create -q disk.img one=raw:6M:tree.tar two=none:8M").succeeded();
+    for (hint, words) in [
+        ("&gpt=backup", "disk.img is copied from and written to, and `?gpt=backup` is for reading alone"),
+        ("&sb=8193", "disk.img is copied from as it is, and `?sb=` is for reading a filesystem"),
+    ] {
+        let refused = within(dir, &format!("image copy disk.img?part=1{hint} disk.img?part=2")).failed(2);
+        assert!(refused.contains(words), "{refused}");
+        let refused = within(dir, &format!("image copy disk.img?part=1 disk.img?part=2{hint}")).failed(2);
+        assert!(refused.contains("is to be written, and `?"), "{refused}");
+    }
+}
+
 fn part_sum(dir: &Path, image: &str, part: &str) -> String {
     within(dir, &format!("disk extract --force {image}?part={part} part.img")).succeeded();
     output_of("sha256sum part.img", dir)

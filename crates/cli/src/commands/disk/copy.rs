@@ -41,7 +41,7 @@ pub(super) fn run(plan: &CopyPlan, format: Format) -> Result<(), Failure> {
     let (size_bytes, copied, shown) = match &plan.to {
         CopyTarget::Partition(target) if is_one_disk(&plan.from, target) => {
             let (from, to) = image::open_two_partitions(&plan.from, target)?;
-            (from.size_bytes(), copy_onto(&from, to, target, plan.force)?, target.shown_as_typed())
+            (from.size_bytes(), copy_onto(&from, to, target, plan)?, target.shown_as_typed())
         }
         target => {
             // A part of a disk, or all of it whatever it holds.
@@ -68,7 +68,7 @@ pub(super) fn run(plan: &CopyPlan, format: Format) -> Result<(), Failure> {
 fn copy_to(from: &Device, target: &CopyTarget, plan: &CopyPlan) -> Result<Option<(Copied, String)>, Failure> {
     let onto = |target: &ImageSpec| {
         let to = image::open_to_overwrite(target)?;
-        Ok(Some((copy_onto(from, to, target, plan.force)?, target.shown_as_typed())))
+        Ok(Some((copy_onto(from, to, target, plan)?, target.shown_as_typed())))
     };
     match target {
         CopyTarget::Stdout => to_stdout(from, None).map(|()| None),
@@ -129,11 +129,23 @@ fn refuse_itself(plan: &CopyPlan) -> Result<(), Failure> {
 }
 
 /// Copies to what is as large as it is: a block device, or a partition.
-fn copy_onto(from: &Device, to: ToOverwrite, target: &ImageSpec, force: bool) -> Result<Copied, Failure> {
-    if !force {
+fn copy_onto(from: &Device, to: ToOverwrite, target: &ImageSpec, plan: &CopyPlan) -> Result<Copied, Failure> {
+    if !plan.force {
         image::refuse_present(&to.device)?;
     }
     let (room, size_bytes) = (to.device.size_bytes(), from.size_bytes());
+    // Else what is on the target would be lost to a part of a copy.
+    if let Some(last) = size_bytes.checked_sub(1) {
+        from.read_at(last, &mut [0]).map_err(|error| {
+            let (from, target) = (plan.from.shown_as_typed(), target.shown_as_typed());
+            Failure::new(
+                Kind::Io,
+                format!("cannot read the end of {from}, so nothing is written to {target}"),
+            )
+            .because(&error)
+            .advise("take a whole copy of the image that is copied from")
+        })?;
+    }
     if room < size_bytes {
         let what = format!("{} has {room} bytes, too few for {size_bytes}", target.shown_as_typed());
         return Err(Failure::new(Kind::CannotOpen, what));
