@@ -171,6 +171,46 @@ fn info_tells_of_a_cut_xfs_what_is_there() {
     }
 }
 
+/// What the first leaf of a file's extents tells comes out, although the second one is lost.
+#[test]
+fn a_file_with_a_damaged_leaf_is_copied_up_to_it() {
+    let image =
+        Mke2fs::new("ext4", 2).block_bytes(1024).inodes(2048).args(["-O", "^has_journal"]).make().unwrap();
+    let mount = image.mount(MountMode::ReadWrite, "").unwrap();
+    // Free blocks with others between them: each block of the file is an extent.
+    let names = (0..2000).map(|number| mount.path().join(number.to_string()));
+    let names: Vec<_> = names.take_while(|name| fs::write(name, [b'f'; 1024]).is_ok()).collect();
+    assert!(names.len() > 500, "{}", names.len());
+    tool("sync", mount.path());
+    for name in names.iter().step_by(2) {
+        fs::remove_file(name).unwrap();
+    }
+    tool("sync", mount.path());
+    let content: Vec<u8> = (0..150 * 1024_u32).map(|at| (at / 1024 + 1) as u8).collect();
+    fs::write(mount.path().join("file"), &content).unwrap();
+    mount.unmount().unwrap();
+    // `LEVEL/ LEVELS NUMBER/ COUNT FIRST - LAST BLOCK LENGTH`, of which the nodes above leaves are asked for.
+    let nodes = image.debugfs("dump_extents -n /file").unwrap();
+    let second: Vec<u64> = nodes
+        .lines()
+        .find(|line| line.trim_start().starts_with("0/ 1   2/"))
+        .unwrap_or_else(|| panic!("{nodes}"))
+        .split(|byte: char| !byte.is_ascii_digit())
+        .filter_map(|number| number.parse().ok())
+        .collect();
+    let (first, leaf) = (second[4] as usize, second[6]);
+    zero(image.path(), leaf * 1024, 1024);
+
+    let dir = tempfile::tempdir().unwrap();
+    let copy = dir.path().join("copy");
+    let outcome = run(Command::new(PROGRAM).arg("get").arg(image.path()).arg("/file").arg(&copy));
+    assert!(outcome.code != 0 && outcome.stderr.contains("/file: corrupt extent"), "{}", outcome.stderr);
+    let ends = format!("the copy ends after {} of {} bytes", first * 1024, content.len());
+    assert!(first > 50 && outcome.stderr.contains(&ends), "{ends}: {}", outcome.stderr);
+    let copied = fs::read_dir(dir.path()).unwrap().next().unwrap().unwrap().path();
+    assert_eq!(fs::read(copied).unwrap(), content[..first * 1024]);
+}
+
 /// A journal that lies behind the cut cannot be replayed, which is said.
 #[test]
 fn a_cut_image_that_was_not_unmounted_is_read_without_its_journal() {
