@@ -3,8 +3,8 @@
 use undercroft_block::partition::{Table, lost_gpt};
 use undercroft_block::probe::{Class, Format, probe};
 use undercroft_block::{BlockDevice, Device};
+use {undercroft_ext4 as ext4, undercroft_xfs as xfs};
 
-use crate::image::filesystem::FilesystemKind;
 use crate::text::human;
 
 /// Sectors at the end of a disk that a GPT's backup takes: the header, and entries for 128 partitions.
@@ -62,7 +62,8 @@ fn covers_backup(device: &Device, format: Format, table: &Table) -> bool {
     let size_bytes = match format.class {
         Class::Volume => return true,
         _ if format.name == "btrfs" => btrfs_bytes(&**device),
-        _ => FilesystemKind::on(device).ok().flatten().and_then(|kind| kind.declared_bytes(device)),
+        _ if format.name == "xfs" => xfs::Superblock::declared_bytes(&**device).ok(),
+        _ => ext4::Superblock::declared_bytes(&**device).ok(),
     };
     let backup = device.size_bytes().saturating_sub(BACKUP_SECTORS * u64::from(table.sector_bytes));
     size_bytes.is_some_and(|bytes| bytes > backup)

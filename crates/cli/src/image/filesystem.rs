@@ -56,7 +56,7 @@ impl FilesystemKind {
     }
 
     /// How many bytes its superblock says that it has; `None` without a good one.
-    pub(crate) fn declared_bytes(self, device: &Device) -> Option<u64> {
+    pub(super) fn declared_bytes(self, device: &Device) -> Option<u64> {
         match self {
             Self::Ext4 => ext4::Superblock::declared_bytes(&**device).ok(),
             Self::Xfs => xfs::Superblock::declared_bytes(&**device).ok(),

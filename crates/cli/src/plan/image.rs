@@ -4,6 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -13,7 +14,6 @@ use super::hints::Hints;
 use super::named::number_of_partition;
 use crate::args::ImageArgs;
 use crate::failure::Failure;
-use crate::file_id::FileId;
 use crate::text::names::safe;
 
 /// Which image, and how to open it.
@@ -64,7 +64,7 @@ impl ImageSpec {
         let may_be_disk = from.allow_backing && from.array.is_none() && !typed.as_bytes().starts_with(b"md:");
         if may_be_disk {
             let (path, hints) = Hints::split(typed)?;
-            let id = |path: &Path| fs::metadata(path).ok().as_ref().and_then(FileId::of_file);
+            let id = |path: &Path| fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
             if hints.partition_name.is_some() && id(&path).is_some_and(|found| Some(found) == id(&from.path))
             {
                 return Self { allow_backing: true, ..Self::plain(path) }.hinted(hints);
