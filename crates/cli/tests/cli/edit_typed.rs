@@ -30,8 +30,10 @@ fn type_text_below(
          sh -c 'echo $$ > id.new; mv id.new id; exec {PROGRAM} write -a ext4 /text'
          echo $? > code; stty -g > after"
     );
-    let mut script = Command::new("script");
-    script.args(["-qec", &command, "/dev/null"]).current_dir(dir).env("SHELL", "/bin/sh");
+    // The caller of the tests may ignore these signals, as for a job in the background, which a shell cannot undo.
+    let mut script = Command::new("env");
+    script.args(["--default-signal=INT,QUIT", "script", "-qec", &command, "/dev/null"]);
+    script.current_dir(dir).env("SHELL", "/bin/sh");
     let mut child = script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let id = wait_until(|| fs::read_to_string(dir.join("id")).ok());
     let id = id.trim();
