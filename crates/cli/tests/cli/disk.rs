@@ -7,7 +7,7 @@ use std::process::Command;
 
 use undercroft_oracle::{Mke2fs, MountMode};
 
-use crate::support::{PROGRAM, Run, run, tool, undercroft};
+use crate::support::{PROGRAM, Run, on_terminal, run, tool, undercroft};
 
 /// A directory with what goes into a disk: `boot`, `tree`, and `tree.tar` of it.
 fn sources() -> tempfile::TempDir {
@@ -747,8 +747,7 @@ fn an_image_is_copied_to_standard_output() {
     );
     assert!(!dir.join("-").exists());
     for args in ["image copy raw.img -", "disk create - root=ext4:20M"] {
-        let mut script = Command::new("script");
-        let run = run(script.args(["-qec", &format!("{PROGRAM} {args}"), "/dev/null"]).current_dir(dir));
+        let run = run(on_terminal(&format!("{PROGRAM} {args}")).current_dir(dir));
         let shown = String::from_utf8_lossy(&run.stdout).into_owned();
         assert!(run.code == 2 && shown.contains("an image is not for a terminal"), "{shown:.300}");
     }

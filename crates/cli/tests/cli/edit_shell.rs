@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 
 use crate::edit::{assert_sound, image, with_stdin};
-use crate::support::{PROGRAM, run, undercroft};
+use crate::support::{PROGRAM, on_terminal, run, undercroft};
 
 #[test]
 fn a_script_is_done_in_order() {
@@ -94,8 +94,8 @@ fn lines_are_typed_and_completed_at_a_terminal() {
     let state = dir.path().join("state");
     undercroft(["mkdir", "-p", image.to_str().unwrap(), "/directory/below"]).succeeded();
     let command = format!("{PROGRAM} shell {}", image.display());
-    let mut script = Command::new("script");
-    script.args(["-qec", &command, "/dev/null"]).env("XDG_STATE_HOME", &state).env("TERM", "xterm");
+    let mut script = on_terminal(&command);
+    script.env("XDG_STATE_HOME", &state).env("TERM", "xterm");
     let mut child = script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut keys = child.stdin.take().unwrap();
     let mut screen = child.stdout.take().unwrap();
@@ -131,8 +131,8 @@ fn a_text_is_typed_at_a_terminal() {
     let dir = tempfile::tempdir().unwrap();
     let image = image(dir.path(), "ext4");
     let command = format!("{PROGRAM} shell {}", image.display());
-    let mut script = Command::new("script");
-    script.args(["-qec", &command, "/dev/null"]).env("XDG_STATE_HOME", dir.path()).env("TERM", "xterm");
+    let mut script = on_terminal(&command);
+    script.env("XDG_STATE_HOME", dir.path()).env("TERM", "xterm");
     let mut child = script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut keys = child.stdin.take().unwrap();
     let mut screen = child.stdout.take().unwrap();

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::edit::{assert_sound, image, with_stdin};
-use crate::support::{PROGRAM, undercroft};
+use crate::support::{PROGRAM, on_terminal, undercroft};
 
 /// Types a text that is added to `/text`, and ends it by keys or signals. Returns the exit code as sh has it, and whether
 /// the terminal is as before.
@@ -30,9 +30,7 @@ fn type_text_below(
          sh -c 'echo $$ > id.new; mv id.new id; exec {PROGRAM} write -a ext4 /text'
          echo $? > code; stty -g > after"
     );
-    // The caller of the tests may ignore these signals, as for a job in the background, which a shell cannot undo.
-    let mut script = Command::new("env");
-    script.args(["--default-signal=INT,QUIT", "script", "-qec", &command, "/dev/null"]);
+    let mut script = on_terminal(&command);
     script.current_dir(dir).env("SHELL", "/bin/sh");
     let mut child = script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let id = wait_until(|| fs::read_to_string(dir.join("id")).ok());

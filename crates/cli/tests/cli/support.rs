@@ -125,6 +125,14 @@ pub(crate) fn copy_program(to: &Path) {
     tool(&format!("cp {PROGRAM} {}", to.display()), Path::new("/"));
 }
 
+/// A shell's command on a terminal of its own. The caller of the tests may ignore the signals of the terminal's keys, as for
+/// a job in the background; the command does not.
+pub(crate) fn on_terminal(command: &str) -> Command {
+    let mut script = Command::new("env");
+    script.args(["--default-signal=INT,QUIT", "script", "-qec", command, "/dev/null"]);
+    script
+}
+
 /// A command, its arguments separated by spaces, that must be there and succeed.
 pub(crate) fn tool(command: &str, dir: &Path) -> String {
     let mut words = command.split(' ');

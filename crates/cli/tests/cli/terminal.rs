@@ -6,7 +6,7 @@ use std::process::Command;
 
 use undercroft_oracle::{Image, Mke2fs, MountMode};
 
-use crate::support::{PROGRAM, run};
+use crate::support::{PROGRAM, on_terminal, run};
 
 fn odd() -> Image {
     let image = Mke2fs::new("ext4", 8).make().unwrap();
@@ -18,10 +18,10 @@ fn odd() -> Image {
 }
 
 /// Runs the program on a terminal of its own.
-fn on_terminal(image: &Image, args: &str, env: &[(&str, &str)]) -> String {
+fn shown_on_terminal(image: &Image, args: &str, env: &[(&str, &str)]) -> String {
     let command = format!("{PROGRAM} {args} {}", image.path().display());
-    let mut script = Command::new("script");
-    script.args(["-qec", &command, "/dev/null"]).env_remove("NO_COLOR").env("TERM", "xterm");
+    let mut script = on_terminal(&command);
+    script.env_remove("NO_COLOR").env("TERM", "xterm");
     let run = run(script.envs(env.iter().copied()));
     assert_eq!(run.code, 0, "{}", run.stderr);
     String::from_utf8(run.stdout).unwrap()
@@ -31,7 +31,7 @@ fn on_terminal(image: &Image, args: &str, env: &[(&str, &str)]) -> String {
 fn a_name_cannot_talk_to_the_terminal() {
     let image = odd();
     for args in ["ls --color never", "ls -l --color never", "tree --color never"] {
-        let shown = on_terminal(&image, args, &[]);
+        let shown = shown_on_terminal(&image, args, &[]);
         assert!(shown.contains("red\\x1b[31m"), "{args}: {shown:?}");
         assert!(!shown.contains('\u{1b}'), "{args}: {shown:?}");
     }
@@ -43,8 +43,8 @@ fn a_name_cannot_talk_to_the_terminal() {
 fn colours_are_for_terminals_that_want_them() {
     let image = odd();
     const BLUE_DIRECTORY: &str = "\u{1b}[1m\u{1b}[34mdir\u{1b}[0m";
-    assert!(on_terminal(&image, "ls", &[]).contains(BLUE_DIRECTORY));
-    assert!(!on_terminal(&image, "ls", &[("NO_COLOR", "1")]).contains('\u{1b}'));
+    assert!(shown_on_terminal(&image, "ls", &[]).contains(BLUE_DIRECTORY));
+    assert!(!shown_on_terminal(&image, "ls", &[("NO_COLOR", "1")]).contains('\u{1b}'));
     let forced = run(Command::new(PROGRAM).args(["ls", "--color", "always"]).arg(image.path())).succeeded();
     assert!(String::from_utf8(forced).unwrap().contains(BLUE_DIRECTORY));
     let info = run(Command::new(PROGRAM).arg("info").arg(image.path())).text();
@@ -55,7 +55,7 @@ fn colours_are_for_terminals_that_want_them() {
 fn an_archive_is_not_for_a_terminal() {
     let image = odd();
     let command = format!("{PROGRAM} get --tar {} /", image.path().display());
-    let run = run(Command::new("script").args(["-qec", &command, "/dev/null"]));
+    let run = run(&mut on_terminal(&command));
     assert_eq!(run.code, 2);
     let shown = String::from_utf8(run.stdout).unwrap();
     assert!(shown.contains("a tar archive is not for a terminal; send it into a file or a pipe"), "{shown}");
@@ -77,7 +77,7 @@ fn a_wait_for_another_host_is_told_on_a_terminal() {
     file.write_all_at(b"far\x1b[31maway\0", mmp + 16).unwrap();
     file.write_all_at(&1_u16.to_le_bytes(), mmp + 112).unwrap();
 
-    let shown = on_terminal(&image, "ls --color never", &[]);
+    let shown = shown_on_terminal(&image, "ls --color never", &[]);
     let told = "waiting 3 s to see whether host \"far\\x1b[31maway\" is using the image";
     assert_eq!(shown.matches(told).count(), 1, "{shown:?}");
     assert!(shown.contains("lost+found"), "{shown:?}");
