@@ -1,13 +1,12 @@
 //! Which file, block device or filesystem is meant, whatever it is called.
 
 use std::fs::{self, Metadata};
+use std::num::NonZeroU32;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use rustix::fs::{AtFlags, FileType, StatxFlags};
 use serde::{Deserialize, Serialize};
-
-use crate::plan::ImageSpec;
 
 /// Which file or block device it is, whatever it is called, and which partition of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,11 +19,14 @@ pub(crate) struct FileId {
 }
 
 impl FileId {
-    /// Of what was named, and the user that it belongs to. `None` if there is no such file.
-    pub(crate) fn of(spec: &ImageSpec) -> Option<(Self, u32)> {
-        let found = fs::metadata(&spec.path).ok()?;
-        let id = Self::of_file(&found)?;
-        Some((Self { partition: spec.partition.map(u32::from), ..id }, found.uid()))
+    /// Of what is there under a name. `None` if there is no such file.
+    pub(crate) fn of_path(path: &Path) -> Option<Self> {
+        Self::of_file(&fs::metadata(path).ok()?)
+    }
+
+    /// Of a partition of it.
+    pub(crate) fn part(self, partition: Option<NonZeroU32>) -> Self {
+        Self { partition: partition.map(u32::from), ..self }
     }
 
     /// Of a file or block device as a whole.

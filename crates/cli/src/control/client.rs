@@ -224,13 +224,13 @@ fn device_mounted_on(path: &Path) -> Option<u64> {
 /// The files that the user named, with their owners.
 fn files_of(spec: &ImageSpec) -> Vec<(FileId, u32)> {
     match &spec.array {
-        None => FileId::of(&ImageSpec { partition: None, ..spec.clone() }).into_iter().collect(),
+        None => ImageSpec { partition: None, ..spec.clone() }.file_id().into_iter().collect(),
         Some(ArraySpec { members: ArrayMembers::Listed(members), .. }) => {
-            members.iter().filter_map(FileId::of).collect()
+            members.iter().filter_map(ImageSpec::file_id).collect()
         }
         Some(ArraySpec { members: ArrayMembers::In(dir), .. }) => {
             let names = fs::read_dir(dir).into_iter().flatten().flatten();
-            names.filter_map(|entry| FileId::of(&ImageSpec::plain(entry.path()))).collect()
+            names.filter_map(|entry| ImageSpec::plain(entry.path()).file_id()).collect()
         }
     }
 }

@@ -5,7 +5,7 @@ use std::fs;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
@@ -14,6 +14,7 @@ use super::hints::Hints;
 use super::named::number_of_partition;
 use crate::args::ImageArgs;
 use crate::failure::Failure;
+use crate::file_id::FileId;
 use crate::text::names::safe;
 
 /// Which image, and how to open it.
@@ -64,13 +65,18 @@ impl ImageSpec {
         let may_be_disk = from.allow_backing && from.array.is_none() && !typed.as_bytes().starts_with(b"md:");
         if may_be_disk {
             let (path, hints) = Hints::split(typed)?;
-            let id = |path: &Path| fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
-            if hints.partition_name.is_some() && id(&path).is_some_and(|found| Some(found) == id(&from.path))
-            {
+            let found = FileId::of_path(&path);
+            if hints.partition_name.is_some() && found.is_some() && found == FileId::of_path(&from.path) {
                 return Self { allow_backing: true, ..Self::plain(path) }.hinted(hints);
             }
         }
         Self::parse(typed)
+    }
+
+    /// Which file or partition it is, and the user that it belongs to. `None` if there is no such file.
+    pub(crate) fn file_id(&self) -> Option<(FileId, u32)> {
+        let found = fs::metadata(&self.path).ok()?;
+        Some((FileId::of_file(&found)?.part(self.partition), found.uid()))
     }
 
     /// What was typed, to be opened as this one is.

@@ -89,12 +89,8 @@ fn copy_to(from: &Device, target: &CopyTarget, plan: &CopyPlan) -> Result<Option
 fn is_one_disk(from: &ImageSpec, to: &ImageSpec) -> bool {
     let are_partitions =
         from.array.is_none() && to.array.is_none() && from.partition.is_some() && to.partition.is_some();
-    let from = are_partitions.then(|| id(&from.path)).flatten();
-    from.is_some() && from == id(&to.path)
-}
-
-fn id(path: &Path) -> Option<FileId> {
-    fs::metadata(path).ok().as_ref().and_then(FileId::of_file)
+    let from = are_partitions.then(|| FileId::of_path(&from.path)).flatten();
+    from.is_some() && from == FileId::of_path(&to.path)
 }
 
 fn is_device(path: &Path) -> bool {
@@ -110,8 +106,8 @@ fn refuse_itself(plan: &CopyPlan) -> Result<(), Failure> {
         CopyTarget::File(path) => (path, safe(path.as_os_str().as_bytes())),
         CopyTarget::Partition(target) => (&target.path, target.shown_as_typed()),
     };
-    let Some(to) = id(to) else { return Ok(()) };
-    let is_same = |image: &ImageSpec| id(&image.path) == Some(to);
+    let Some(to) = FileId::of_path(to) else { return Ok(()) };
+    let is_same = |image: &ImageSpec| FileId::of_path(&image.path) == Some(to);
     let refused = |what: String| Err(Failure::new(Kind::Usage, what).advise("copy it to another file"));
     match &plan.from.array {
         Some(array) => match &array.members {

@@ -69,7 +69,7 @@ impl ServedArray {
         members
             .iter()
             .filter(|(_, device)| is_there(device))
-            .filter_map(|(member, _)| Some(FileId::of(member)?.0))
+            .filter_map(|(member, _)| Some(member.file_id()?.0))
             .collect()
     }
 }

@@ -146,7 +146,7 @@ impl<'a> MountSource<'a> {
                         Use::Try(_) => Mode::Snapshot,
                     },
                     partition,
-                    file: FileId::of(&ImageSpec { partition: None, ..(*image).clone() }).map(|(id, _)| id),
+                    file: FileId::of_path(&image.path),
                     filesystem: Arc::downgrade(vfs.filesystem()),
                     kind: Some(filesystem.downgrade()),
                     array: array.as_ref().map(ServedArray::new),
