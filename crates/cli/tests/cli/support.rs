@@ -125,11 +125,11 @@ pub(crate) fn copy_program(to: &Path) {
     tool(&format!("cp {PROGRAM} {}", to.display()), Path::new("/"));
 }
 
-/// A shell's command on a terminal of its own. The caller of the tests may ignore the signals of the terminal's keys, as for
-/// a job in the background; the command does not.
+/// A shell's command on a terminal of its own. The caller of the tests may ignore signals, as a shell does for a job in the
+/// background, and nohup; the command does not.
 pub(crate) fn on_terminal(command: &str) -> Command {
     let mut script = Command::new("env");
-    script.args(["--default-signal=INT,QUIT", "script", "-qec", command, "/dev/null"]);
+    script.args(["--default-signal", "script", "-qec", command, "/dev/null"]);
     script
 }
 
