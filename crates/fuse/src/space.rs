@@ -119,7 +119,8 @@ struct Only<'a>(&'a AtomicBool);
 impl<'a> Only<'a> {
     /// `None` while there is one.
     fn new(flag: &'a AtomicBool) -> Option<Self> {
-        (!flag.swap(true, Ordering::Acquire)).then_some(Self(flag))
+        // Made only where there is none: it clears the flag when it goes.
+        (!flag.swap(true, Ordering::Acquire)).then(|| Self(flag))
     }
 }
 
@@ -227,5 +228,23 @@ impl Server {
         if self.nodes().returning().is_any_staying() {
             self.nodes().note_closed(id);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_beside_the_only_one_leave_it_the_only_one() {
+        let flag = AtomicBool::new(false);
+        let first = Only::new(&flag);
+        assert!(first.is_some());
+        for _ in 0..3 {
+            assert!(Only::new(&flag).is_none());
+        }
+        drop(first);
+        assert!(Only::new(&flag).is_some());
+        assert!(Only::new(&flag).is_some());
     }
 }
