@@ -69,7 +69,8 @@ Examples:
     #[command(
         after_help = "The file gets its new content in one step: until all of it is there and durable, and if anything fails, it has \
 the old one. It keeps owner, mode and extended attributes; what else is a name of the old file keeps the old content. A new file belongs to \
-root and has mode 0644. `--append` adds in place, as `>>` does: a crash may leave a first part of what was added.
+root and has mode 0644. `--append` adds in place, as `>>` does: a crash may leave a first part of what was added. \
+What is typed, or added to an append-only file, is collected until it ends and then added.
 
 Examples:
   undercroft write disk.img /etc/hostname < hostname

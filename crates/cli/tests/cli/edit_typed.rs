@@ -158,6 +158,47 @@ fn a_file_is_as_before_until_a_typed_text_has_ended() {
     assert_sound(&image, "ext4");
 }
 
+/// From an append-only file nothing can be taken again: what may not fit is refused as a whole, however near the end of the
+/// space it is, and what fits into its last block is not.
+#[test]
+fn what_does_not_fit_is_not_added_to_an_append_only_file() {
+    for family in ["ext4", "xfs"] {
+        let dir = tempfile::tempdir().unwrap();
+        let image = image(dir.path(), family);
+        let path = image.to_str().unwrap();
+        with_stdin(["write", path, "/text"], b"first\n").succeeded();
+        let capability = "0x0100000200200000000000000000000000000000";
+        undercroft(["xattr", "set", path, "/text", "security.capability", capability]).succeeded();
+        match family {
+            "ext4" => shell("debugfs -w -R 'set_inode_field /text flags 0x80020' ext4", dir.path()),
+            _ => shell("xfs_db -x -c 'path /text' -c 'write core.append 1' xfs", dir.path()),
+        };
+        let state = || undercroft(["stat", "--json", path, "/text"]).json();
+        let before = state();
+        assert!(before["flags"].as_str().unwrap().contains('a'), "{before}");
+        let available = || undercroft(["df", "--json", path]).json()[0]["available_bytes"].as_u64().unwrap();
+        // So much is left that is less than what is to be added.
+        let fill = available() - (2 << 20);
+        with_stdin(["write", path, "/fill"], &vec![b'f'; fill as usize]).succeeded();
+        for more in [0, 4096, 64 << 10, 1 << 20] {
+            let text = vec![b'x'; (available() + more) as usize];
+            assert!(with_stdin(["write", "-a", path, "/text"], &text).failed(7).contains("no space"));
+            assert_eq!(state(), before, "{family}: {more} bytes more than there are");
+        }
+        let text = vec![b'x'; 1 << 20];
+        with_stdin(["write", "-a", path, "/text"], &text).succeeded();
+        let mut step = 1 << 20;
+        while step >= 1024 {
+            if with_stdin(["write", "-a", path, "/fill"], &vec![b'f'; step]).code != 0 {
+                step /= 2;
+            }
+        }
+        with_stdin(["write", "-a", path, "/text"], b"last\n").succeeded();
+        assert_eq!(undercroft(["cat", path, "/text"]).succeeded()[6 + (1 << 20)..], *b"last\n");
+        assert_sound(&image, family);
+    }
+}
+
 #[test]
 fn an_append_that_fails_leaves_the_file_as_it_was() {
     for family in ["ext4", "xfs"] {

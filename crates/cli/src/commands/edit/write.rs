@@ -17,6 +17,12 @@ use crate::plan::edit::Write;
 /// Bytes read and written at once.
 const CHUNK_BYTES: usize = 1 << 20;
 
+/// A block of a map of 1 KiB has 84 extents; there is at least one block of data for each of them.
+const DATA_BLOCKS_PER_MAP_BLOCK: u64 = 64;
+
+/// Blocks of a map beside that: its levels, each of which may split.
+const MAP_BLOCKS: u64 = 8;
+
 /// A collected text that is longer goes to a temporary file of the host.
 const IN_MEMORY_MAX_BYTES: usize = 16 << 20;
 
@@ -74,26 +80,29 @@ fn append(vfs: &Vfs, place: &Place, file: &File) -> Result<(), Failure> {
     if !io::stdin().is_terminal() && !is_append_only {
         return add_or_undo(vfs, place, file, |addition| stdin_in_chunks(|chunk| addition.add(chunk)));
     }
+    let longest = match is_append_only {
+        true => room_behind(vfs, file).map_err(|error| place.failure(&error))?,
+        false => u64::MAX,
+    };
     // Alive until the file is as before or has all of the text: SIGINT ends the program in neither.
     let typing = Typing::begin();
     let mut text = tempfile::spooled_tempfile(IN_MEMORY_MAX_BYTES);
-    let kept =
-        |error: io::Error| Failure::host("cannot keep the text in the host's temporary directory", &error);
+    let kept = |error: io::Error| {
+        Failure::host("cannot keep the text in the host's temporary directory", &error)
+            .advise("set TMPDIR to a directory that has room for the text")
+    };
     let mut len = 0;
     read_in_chunks(typing.as_ref(), |chunk| {
         len += chunk.len() as u64;
+        if len > longest {
+            return Err(place.failure(&Error::NoSpace));
+        }
         text.write_all(chunk).map_err(kept)
     })?;
     if typing.as_ref().is_some_and(Typing::is_abandoned) {
         return Err(abandoned());
     }
     text.rewind().map_err(kept)?;
-    if is_append_only {
-        let space = vfs.filesystem().statfs().map_err(|error| place.failure(&error))?;
-        if space.blocks_free.saturating_mul(space.block_bytes.into()) < len {
-            return Err(place.failure(&Error::NoSpace));
-        }
-    }
     add_or_undo(vfs, place, file, |addition| {
         let mut buffer = vec![0; CHUNK_BYTES];
         loop {
@@ -103,6 +112,18 @@ fn append(vfs: &Vfs, place: &Place, file: &File) -> Result<(), Failure> {
             }
         }
     })
+}
+
+/// So many bytes fit behind the end of a file for certain: those of its last block, and of the blocks that anybody may take
+/// less one in [`DATA_BLOCKS_PER_MAP_BLOCK`] for the file's map.
+fn room_behind(vfs: &Vfs, file: &File) -> undercroft_vfs::Result<u64> {
+    let space = vfs.filesystem().statfs()?;
+    let block_bytes = u64::from(space.block_bytes);
+    let size = file.size_bytes();
+    let in_last_block = size.next_multiple_of(block_bytes) - size;
+    let for_maps = space.blocks_available.div_ceil(DATA_BLOCKS_PER_MAP_BLOCK) + MAP_BLOCKS;
+    let blocks = space.blocks_available.saturating_sub(for_maps);
+    Ok(in_last_block.saturating_add(blocks.saturating_mul(block_bytes)))
 }
 
 /// Bytes that are added to the end of a file.
@@ -154,7 +175,10 @@ fn add_or_undo(
     };
     match undo() {
         Ok(()) => Err(failure),
-        Err(_) if file.size_bytes() == size => Err(failure),
+        Err(error) if file.size_bytes() == size => {
+            let what = "its content is as before, and its capabilities or time of modification are not";
+            Err(failure.noting(format!("{what}: {error}")))
+        }
         Err(error) => {
             let what = format!("part of the text stays at its end, because it cannot be cut off: {error}");
             Err(failure.noting(what))
