@@ -7,15 +7,15 @@ use {undercroft_ext4 as ext4, undercroft_xfs as xfs};
 
 use crate::text::human;
 
-/// Sectors at the end of a disk that a GPT's backup takes: the header, and entries for 128 partitions.
-const BACKUP_SECTORS: u64 = 33;
+/// Bytes of a GPT's entries for 128 partitions. At the end of a disk they lie before the sector of the backup's header.
+const ENTRIES_BYTES: u64 = 16 << 10;
 
 /// How a lost table is written again. sgdisk's `--load-backup` reads a file of its own, and not the end of the disk.
 pub(crate) const WRITE_ANEW: &str =
     "`gdisk` writes the partition table anew from it: answer 1 (use the current GPT) if asked, then w and y";
 
-/// How to read what is left of a partition table that the device does not begin with. Of a device that holds something else
-/// it says nothing: the table may be left from an older use.
+/// How to read what is left of a partition table that the device does not begin with. `None` where the device holds
+/// something else: the table may be left from an older use.
 pub(crate) fn advice(device: &dyn BlockDevice) -> Option<String> {
     if other_content(device).is_some() {
         return None;
@@ -23,8 +23,8 @@ pub(crate) fn advice(device: &dyn BlockDevice) -> Option<String> {
     Some(sentence(&lost_table(device)?, ""))
 }
 
-/// The same where the user asks for partitions. Of something else on the device both are told, unless it takes the place of
-/// the table: then the table is older.
+/// The same where the user asks for partitions. Where the device holds something else, the sentence names both. `None` where
+/// that reaches to the end, over the backup of the table: then the table is older.
 pub(crate) fn advice_on_disk(device: &Device) -> Option<String> {
     let Some(format) = other_content(&**device) else { return advice(&**device) };
     let table = lost_table(&**device)?;
@@ -57,15 +57,18 @@ fn sentence(table: &Table, of_use: &str) -> String {
     )
 }
 
-/// Whether what is on a device takes the place of a GPT's backup at its end. What is no filesystem takes all of it.
+/// Whether what is on a device takes the place of a GPT's backup at its end. A volume takes the whole device, and so do
+/// filesystems whose size is not read here.
 fn covers_backup(device: &Device, format: Format, table: &Table) -> bool {
-    let size_bytes = match format.class {
-        Class::Volume => return true,
-        _ if format.name == "btrfs" => btrfs_bytes(&**device),
-        _ if format.name == "xfs" => xfs::Superblock::declared_bytes(&**device).ok(),
-        _ => ext4::Superblock::declared_bytes(&**device).ok(),
+    let size_bytes = match (format.class, format.name) {
+        (Class::File, _) => return false,
+        (_, "btrfs") => btrfs_bytes(&**device),
+        (_, "xfs") => xfs::Superblock::declared_bytes(&**device).ok(),
+        (_, "ext2" | "ext3" | "ext4") => ext4::Superblock::declared_bytes(&**device).ok(),
+        _ => return true,
     };
-    let backup = device.size_bytes().saturating_sub(BACKUP_SECTORS * u64::from(table.sector_bytes));
+    let sector = u64::from(table.sector_bytes);
+    let backup = device.size_bytes().saturating_sub(sector + ENTRIES_BYTES.next_multiple_of(sector.max(1)));
     size_bytes.is_some_and(|bytes| bytes > backup)
 }
 

@@ -69,7 +69,12 @@ pub(crate) fn open_array(
     Ok(OpenArray { array: Arc::new(array), members: open })
 }
 
-/// Opens one file, device or partition that is a member, or is to become one.
+/// Opens one file, device or partition that is to become a member: what is on it is to be overwritten.
+pub(crate) fn open_new_member(spec: &ImageSpec) -> Result<Device, Failure> {
+    partition::to_overwrite(spec, open_device(spec, true)?)
+}
+
+/// Opens one file, device or partition that is a member.
 pub(crate) fn open_member(spec: &ImageSpec, to_write: bool) -> Result<Device, Failure> {
     let device = open_device(spec, to_write)?;
     if spec.partition.is_none() {

@@ -55,6 +55,11 @@ impl FilesystemKind {
         }
     }
 
+    /// How many bytes the filesystem that a device begins with says that it has; `None` without a good superblock.
+    pub(crate) fn declared_on(device: &Device) -> Option<u64> {
+        Self::on(device).ok().flatten()?.declared_bytes(device)
+    }
+
     /// How many bytes its superblock says that it has; `None` without a good one.
     pub(super) fn declared_bytes(self, device: &Device) -> Option<u64> {
         match self {

@@ -38,7 +38,9 @@ pub(crate) use filesystem::{Filesystem, FilesystemKind};
 pub(crate) use partition::Partitioned;
 pub(crate) use rescue::refuse_copies;
 
-pub(crate) use array::{OpenArray, failure as md_failure, identity, open_array, open_member};
+pub(crate) use array::{
+    OpenArray, failure as md_failure, identity, open_array, open_member, open_new_member,
+};
 
 use filesystem::KINDS;
 use writing::Writing;

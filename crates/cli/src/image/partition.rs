@@ -16,6 +16,9 @@ use crate::text::names::safe;
 use crate::text::note::note;
 use crate::text::partitions::list;
 
+/// Linux numbers logical partitions from here on.
+const FIRST_LOGICAL: u32 = 5;
+
 /// The whole device, or one partition of it with its number.
 ///
 /// Of a partition that reaches past the end of the device what is there can be read.
@@ -76,21 +79,23 @@ pub(super) fn to_overwrite(spec: &ImageSpec, device: Device) -> Result<Device, F
         note(format_args!("{}: {}", spec.shown(), safe(damage.as_bytes())));
     }
     let partition = named(spec, &table, &device, number)?;
-    refuse_extended(spec, partition)?;
+    refuse_extended(spec, &table, partition)?;
     Ok(open(spec, device, partition, true)?.0)
 }
 
 /// An extended partition begins with the chain of the logical ones.
-fn refuse_extended(spec: &ImageSpec, partition: &Partition) -> Result<(), Failure> {
+fn refuse_extended(spec: &ImageSpec, table: &Table, partition: &Partition) -> Result<(), Failure> {
     if !partition.kind.is_extended() {
         return Ok(());
     }
     let shown = spec.shown_as_typed();
-    Err(Failure::new(
-        Kind::Usage,
-        format!("{shown} is an extended partition, which logical partitions lie in"),
-    )
-    .advise(format!("name one of these; `undercroft disk list {}` shows them", spec.shown())))
+    let what = format!("{shown} is an extended partition, which logical partitions lie in");
+    let advice = if table.partitions.iter().any(|other| other.number >= FIRST_LOGICAL) {
+        format!("name one of these; `undercroft disk list {}` shows them", spec.shown())
+    } else {
+        "it has none yet: make one in it, as with sfdisk or parted, and name that".to_owned()
+    };
+    Err(Failure::new(Kind::Usage, what).advise(advice))
 }
 
 /// Two partitions of one disk, which is open for writing: `from` to be read, and `to` to be written.
@@ -112,7 +117,7 @@ pub(super) fn two(from: &ImageSpec, to: &ImageSpec, disk: &Device) -> Result<(De
         };
         return Err(Failure::new(Kind::Usage, what).advise("copy it to another partition, or to a file"));
     }
-    refuse_extended(to, other)?;
+    refuse_extended(to, &table, other)?;
     Ok((open(from, Device::clone(disk), one, false)?.0, open(to, Device::clone(disk), other, true)?.0))
 }
 

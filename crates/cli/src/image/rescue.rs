@@ -67,8 +67,7 @@ pub(super) fn through_copy(device: Device, shown: &str, block: u64) -> Result<De
 /// The device, as large as the filesystem on it says that it was.
 pub(super) fn as_large_as_declared(device: Device, shown: &str) -> Device {
     let there = device.size_bytes();
-    let kind = FilesystemKind::on(&device).ok().flatten();
-    match kind.and_then(|kind| kind.declared_bytes(&device)) {
+    match FilesystemKind::declared_on(&device) {
         Some(declared) if declared > there => {
             tell_cut_short(shown, declared, there);
             Arc::new(CutShortDevice::new(device, declared))

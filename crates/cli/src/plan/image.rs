@@ -59,8 +59,8 @@ impl ImageSpec {
         Self::plain(PathBuf::new()).parse_as(typed)
     }
 
-    /// The same of what is written with the content of `from`. What names another partition of that disk may be looked up in
-    /// the files that the disk's image names, if `from` may be.
+    /// What was typed for the image that gets the content of `from`. If it is another partition of the same disk, it may be
+    /// found in the files that the disk's image names, as `from` may.
     pub(super) fn parse_beside(typed: &OsStr, from: &Self) -> Result<Self, Failure> {
         let may_be_disk = from.allow_backing && from.array.is_none() && !typed.as_bytes().starts_with(b"md:");
         if may_be_disk {

@@ -628,6 +628,53 @@ fn what_is_cut_short_is_not_copied_over_a_partition() {
     }
 }
 
+/// As large as the filesystem on it was.
+#[test]
+fn a_filesystem_that_is_cut_short_is_not_copied_over_a_partition() {
+    let sources = sources();
+    let dir = sources.path();
+    within(dir, "disk create -q disk.img one=ext4:24M two=raw:6M:tree.tar").succeeded();
+    let before = output_of("sha256sum disk.img", dir);
+    for make in ["mkfs ext4 -q cut.img --size 20M", "mkfs xfs -q cut.img --size 300M"] {
+        within(dir, make).succeeded();
+        output_of("truncate -s 10M cut.img", dir);
+        let refused = within(dir, "image copy cut.img disk.img?part=1 --force");
+        assert_eq!(refused.code, 6, "{}", refused.stderr);
+        assert!(refused.stderr.contains("cut.img is cut short, of "), "{}", refused.stderr);
+        assert_eq!(output_of("sha256sum disk.img", dir), before);
+        within(dir, "image copy cut.img there.img").succeeded();
+        output_of("cmp cut.img there.img && rm cut.img there.img", dir);
+    }
+}
+
+/// qemu-img reads zeroes there.
+#[test]
+fn clusters_behind_the_end_of_a_cut_qcow2_image_cannot_be_read() {
+    let sources = sources();
+    let dir = sources.path();
+    output_of("head -c 20M /dev/urandom > raw.img", dir);
+    for options in ["cluster_size=512", "cluster_size=64k", "cluster_size=2M", "compat=0.10"] {
+        output_of(&format!("qemu-img convert -O qcow2 -o {options} raw.img whole.qcow2"), dir);
+        within(dir, "image copy --force whole.qcow2 copy.img").succeeded();
+        output_of("cmp raw.img copy.img && rm copy.img && cp whole.qcow2 cut.qcow2", dir);
+        output_of("truncate -s 10M cut.qcow2", dir);
+        let refused = within(dir, "image copy cut.qcow2 copy.img");
+        assert_eq!(refused.code, 6, "{options}: {}", refused.stderr);
+        assert!(
+            refused.stderr.contains("its file is cut short and ends at byte 10485760"),
+            "{}",
+            refused.stderr
+        );
+        assert!(!dir.join("copy.img").exists());
+    }
+    // What was never written, and what is mapped and was never written, is there.
+    for options in ["preallocation=off", "preallocation=metadata"] {
+        output_of(&format!("qemu-img create -q -f qcow2 -o {options} empty.qcow2 50M"), dir);
+        within(dir, "image copy --force empty.qcow2 copy.img").succeeded();
+        output_of("cmp -n 52428800 copy.img /dev/zero", dir);
+    }
+}
+
 /// Its first sectors are the chain of the logical partitions.
 #[test]
 fn an_extended_partition_is_not_overwritten() {
@@ -643,6 +690,7 @@ fn an_extended_partition_is_not_overwritten() {
         "image copy disk.img?part=2 disk.img?part=1 --force",
         "image copy small.img disk.img?part=1 --force",
         "mkfs ext4 --force disk.img?part=1",
+        "md create --force -l 1 -n 2 small.img disk.img?part=1",
     ] {
         let refused = within(dir, args).failed(2);
         assert!(
@@ -652,9 +700,12 @@ fn an_extended_partition_is_not_overwritten() {
         assert_eq!(output_of("sha256sum disk.img", dir), before);
     }
     within(dir, "image copy disk.img?part=2 disk.img?part=5").succeeded();
+    output_of("sfdisk -q --delete disk.img 5", dir);
+    let refused = within(dir, "mkfs ext4 --force disk.img?part=1").failed(2);
+    assert!(refused.contains("it has none yet"), "{refused}");
 }
 
-/// The source is what the hint is about, and the sentence is about it.
+/// The message names the image that the hint belongs to, and says why it cannot have it.
 #[test]
 fn hints_for_reading_are_refused_where_the_disk_is_written() {
     let sources = sources();

@@ -32,7 +32,7 @@ impl fmt::Display for MkfsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Present { device, what } => {
-                write!(f, "{device} holds {what}; making a filesystem would destroy it")
+                write!(f, "{device} holds {what}, which would be destroyed")
             }
             Self::Refused(sentence) => f.write_str(sentence),
             Self::Device(error) => error.fmt(f),

@@ -7,14 +7,14 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 use serde::Serialize;
-use undercroft_block::{Copied, Device, copy};
+use undercroft_block::{Copied, Device, Error, copy};
 
 use super::compress::Compressor;
 use super::output::NewImage;
 use crate::exit::Kind;
 use crate::failure::Failure;
 use crate::file_id::FileId;
-use crate::image::{self, ToOverwrite};
+use crate::image::{self, FilesystemKind, ToOverwrite};
 use crate::plan::{ArrayMembers, Compress, CopyPlan, CopyTarget, Format, ImageSpec};
 use crate::text::bar::Bar;
 use crate::text::human;
@@ -130,18 +130,7 @@ fn copy_onto(from: &Device, to: ToOverwrite, target: &ImageSpec, plan: &CopyPlan
         image::refuse_present(&to.device)?;
     }
     let (room, size_bytes) = (to.device.size_bytes(), from.size_bytes());
-    // Else what is on the target would be lost to a part of a copy.
-    if let Some(last) = size_bytes.checked_sub(1) {
-        from.read_at(last, &mut [0]).map_err(|error| {
-            let (from, target) = (plan.from.shown_as_typed(), target.shown_as_typed());
-            Failure::new(
-                Kind::Io,
-                format!("cannot read the end of {from}, so nothing is written to {target}"),
-            )
-            .because(&error)
-            .advise("take a whole copy of the image that is copied from")
-        })?;
-    }
+    refuse_cut_short(from, target, plan)?;
     if room < size_bytes {
         let what = format!("{} has {room} bytes, too few for {size_bytes}", target.shown_as_typed());
         return Err(Failure::new(Kind::CannotOpen, what));
@@ -150,6 +139,29 @@ fn copy_onto(from: &Device, to: ToOverwrite, target: &ImageSpec, plan: &CopyPlan
     to.device.flush().map_err(|error| Failure::of(Kind::Io, &error))?;
     to.close()?;
     Ok(copied)
+}
+
+/// Refuses to overwrite a target with an image whose end is missing or cannot be read: a partition that reaches past the end
+/// of its disk, a filesystem that was larger.
+fn refuse_cut_short(from: &Device, target: &ImageSpec, plan: &CopyPlan) -> Result<(), Failure> {
+    const WHOLE: &str = "take a whole copy of the image that is copied from";
+    let (shown, target) = (plan.from.shown_as_typed(), target.shown_as_typed());
+    let refused = |what: &str| Failure::new(Kind::Io, format!("{what}, so nothing is written to {target}"));
+    let Some(last) = from.size_bytes().checked_sub(1) else { return Ok(()) };
+    if let Err(error) = from.read_at(last, &mut [0]) {
+        let is_missing =
+            matches!(&error, Error::Io { source, .. } if source.kind() == io::ErrorKind::UnexpectedEof);
+        let advice = if is_missing { WHOLE } else { "`ddrescue` copies what can be read" };
+        return Err(refused(&format!("cannot read the end of {shown}")).because(&error).advise(advice));
+    }
+    let there = from.size_bytes();
+    match FilesystemKind::declared_on(from).filter(|&declared| declared > there) {
+        Some(declared) => {
+            let (declared, there) = (human::size(declared), human::size(there));
+            Err(refused(&format!("{shown} is cut short, of {declared} there are {there}")).advise(WHOLE))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Refuses to write an image to a terminal.

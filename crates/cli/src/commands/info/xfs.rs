@@ -415,8 +415,8 @@ fn unread_sentence(all: u32, unread: u32, untried: u32) -> String {
     format!("{tried} of {of} cannot be read{untried}; free space there is not counted by its pieces")
 }
 
-/// Groups that cannot be read. A damaged superblock may claim billions, of an image that is cut short: groups behind
-/// [`TRIED_MAX`](Self::TRIED_MAX) of them are not tried.
+/// Groups that cannot be read, because they lie behind the end of an image that is cut short or the device fails. A damaged
+/// superblock may claim billions, so groups behind [`TRIED_MAX`](Self::TRIED_MAX) of them are not tried.
 struct Unread {
     tried: BTreeSet<u32>,
     /// How many groups there are before those that are not tried.

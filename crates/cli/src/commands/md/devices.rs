@@ -28,7 +28,7 @@ impl NewDevices {
                 make(spec, new.size_bytes)?;
                 all.made.push(spec.clone());
             }
-            let device = image::open_member(spec, true)?;
+            let device = image::open_new_member(spec)?;
             if device.size_bytes() == 0 {
                 return Err(without_size(spec));
             }
