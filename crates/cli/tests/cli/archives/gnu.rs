@@ -1,6 +1,7 @@
 //! GNU tar's formats and options.
 
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use undercroft_oracle::Manifest;
@@ -27,6 +28,24 @@ fn every_format_of_gnu_tar_is_as_it_unpacks_it() {
         archives.by(name, command);
     }
     archives.are_the_same_in_images(&["oldgnu-sparse", "posix", "posix-1.0"], 12);
+}
+
+/// Offsets of more than 32 and 33 bits, which each form of a list of data writes in its own way; and a file without data.
+#[test]
+fn sparse_files_of_more_than_4_gib_keep_their_holes() {
+    const GIB: u64 = 1 << 30;
+    let mut archives = Archives::empty();
+    let large = fs::File::create(archives.tree().join("large")).unwrap();
+    for offset in [0, 2 * GIB - 4096, 4 * GIB - 4096, 4 * GIB + 8192, 9 * GIB] {
+        let data: Vec<u8> = (0..8192_u64).map(|at| (offset / 4096 + at * 7) as u8 | 1).collect();
+        large.write_all_at(&data, offset).unwrap();
+    }
+    large.set_len(10 * GIB + 1).unwrap();
+    fs::File::create(archives.tree().join("hole")).unwrap().set_len(5 * GIB).unwrap();
+    for form in ["oldgnu", "gnu", "posix --sparse-version=0.0", "posix --sparse-version=0.1", "posix"] {
+        archives.by(&form.replace(' ', ""), &format!("tar --sparse --format={form} -cf {{}} ."));
+    }
+    archives.are_the_same_in_images(&["oldgnu", "posix"], 2);
 }
 
 #[test]
