@@ -327,10 +327,11 @@ fn geometry(freshest: &Superblock, places: &[PlannedPlace]) -> Geometry {
     }
 }
 
-/// Gives a spare whose number another device has, given or not, or for whose number a superblock has no room, a new one;
-/// and so one whose number makes the members' tables of roles grow out of their sectors, if another number is free.
-/// The first is how an array ends up to which a device was added while the spare was not there; Linux leaves one of the two
-/// out.
+/// Gives spares new numbers where theirs cannot stay:
+/// - another device, given or not, has the number: it was added while the spare was not there. Linux leaves one of the two
+///   out;
+/// - a superblock has no room for the number;
+/// - the number makes the members' tables of roles grow out of their sectors, and a lower one is free.
 fn renumber_spares(plan: &mut Plan) {
     let in_places = plan.places.iter().flat_map(|place| place.member.iter().chain(&place.replacement));
     let returning = plan.returning.iter().map(|(_, joined)| joined);
