@@ -417,7 +417,7 @@ fn a_lost_gpt_is_told_beside_a_filesystem_that_ends_before_it() {
     for (make, what) in [
         ("mkfs.btrfs -q -b 120M disk.img", "a btrfs filesystem"),
         ("mke2fs -q -t ext4 disk.img 100M", "an ext4 filesystem"),
-        ("tar -cf disk.img /etc/hostname; truncate -s 256M disk.img", "a tar archive"),
+        ("tar --record-size=256M -cf disk.img /etc/hostname", "a tar archive"),
     ] {
         let _ = fs::remove_file(&disk);
         File::create(&disk).unwrap().set_len(256 << 20).unwrap();

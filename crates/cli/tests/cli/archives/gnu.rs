@@ -41,6 +41,7 @@ fn sparse_files_of_more_than_4_gib_keep_their_holes() {
         large.write_all_at(&data, offset).unwrap();
     }
     large.set_len(10 * GIB + 1).unwrap();
+    drop(large);
     fs::File::create(archives.tree().join("hole")).unwrap().set_len(5 * GIB).unwrap();
     for form in ["oldgnu", "gnu", "posix --sparse-version=0.0", "posix --sparse-version=0.1", "posix"] {
         archives.by(&form.replace(' ', ""), &format!("tar --sparse --format={form} -cf {{}} ."));
