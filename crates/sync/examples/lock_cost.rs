@@ -94,7 +94,7 @@ fn main() {
         println!("{what:<16} {:>12.1} {:>12.1} {:>12.1}", raw[at], off[at], on[at]);
     }
     println!("{:<16} {:>12} {:>12.1} {:>12.1}", "name", "", off[3], on[3]);
-    let (lock, striped) = (RwLock::new(&order::DEVICE, ()), StripedRwLock::new(&order::DEVICE));
+    let (lock, striped) = (RwLock::new(&order::DEVICE, ()), StripedRwLock::new(&order::DEVICE, ()));
     println!("{:<16} {:>12} {:>12.1}", "two readers", "", measure_two(|| drop(black_box(lock.read()))));
     println!("{:<16} {:>12} {:>12.1}", "  in stripes", "", measure_two(|| drop(black_box(striped.read()))));
     println!("{:<16} {:>12} {:>12.1}", "turn of a queue", "", measure_turns());

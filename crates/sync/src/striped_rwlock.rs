@@ -16,11 +16,16 @@
 //! - A stripe is one word, its readers and whether it is closed, and entered by one instruction: either the reader
 //!   finds it closed or the closing thread finds the reader. Opening releases what entering acquires; leaving releases
 //!   what the closing thread's load acquires; the instructions between them carry both on.
+//! - References to the value come from guards only, mutable ones from the guard of a writer.
 //!
 //! Sources: the idea of readers that are counted apart until a writer revokes it is that of D. Dice and A. Kogan, BRAVO
 //! (USENIX ATC 2019); stripes that belong to the lock, of Linux's old big-reader locks.
 
+#![expect(unsafe_code, reason = "a lock cell: a reader in a stripe has the value without the inner lock")]
+
+use std::cell::UnsafeCell;
 use std::fmt;
+use std::ops::{Deref, DerefMut};
 use std::sync::OnceLock;
 
 use crate::held::Held;
@@ -39,19 +44,27 @@ const MEETINGS: u32 = if cfg!(any(loom, shuttle)) { 1 } else { 64 };
 const CLOSED: usize = 1;
 const READER: usize = 2;
 
-/// Many readers or one writer, for what many threads read at the same time; carries its class. It guards no value: what
-/// it orders lies beside it.
+/// Many readers or one writer, for what many threads read at the same time; carries its class. It guards a value, or,
+/// without one, what lies beside it.
 ///
 /// A waiting writer keeps new readers out, so a thread that reads twice can deadlock: for the lock order a reader is
 /// like a writer. A panic while it is held releases it; there is no poisoning.
-pub struct StripedRwLock {
+pub struct StripedRwLock<T = ()> {
     class: &'static LockClass,
     last_cpu: LastCpu,
     /// How often a reader found others inside since stripes were opened last. Lost updates do no harm.
     meetings: AtomicU32,
     inner: primitives::RwLock<()>,
     stripes: OnceLock<Box<Stripes>>,
+    value: Guarded<T>,
 }
+
+/// The value of a lock.
+struct Guarded<T>(UnsafeCell<T>);
+
+// SAFETY: guards alone give references to the value. Threads that hold the lock shared get shared ones at the same time,
+// for which the value is `Sync`; a thread that holds it exclusively gets a mutable one, for which it is `Send`.
+unsafe impl<T: Send + Sync> Sync for Guarded<T> {}
 
 struct Stripes {
     /// Whether a writer has to close them. Written under the inner lock, which orders it.
@@ -79,35 +92,38 @@ enum Inside<'a> {
     Lock { _guard: primitives::RwLockReadGuard<'a, ()> },
 }
 
-/// Shared access to what a [`StripedRwLock`] orders, until dropped.
+/// Shared access to what a [`StripedRwLock`] guards, until dropped.
 #[must_use = "the lock is released when the guard is dropped"]
-pub struct StripedReadGuard<'a> {
+pub struct StripedReadGuard<'a, T = ()> {
+    value: &'a Guarded<T>,
     // In this order: unlocked first, then counted and taken off the thread's stack.
     _inside: Inside<'a>,
     hold: Option<Hold>,
     _held: Held,
 }
 
-/// Exclusive access to what a [`StripedRwLock`] orders, until dropped.
+/// Exclusive access to what a [`StripedRwLock`] guards, until dropped.
 #[must_use = "the lock is released when the guard is dropped"]
-pub struct StripedWriteGuard<'a> {
+pub struct StripedWriteGuard<'a, T = ()> {
+    value: &'a Guarded<T>,
     // In this order: unlocked first, then counted and taken off the thread's stack.
     _inner: primitives::RwLockWriteGuard<'a, ()>,
     hold: Option<Hold>,
     _held: Held,
 }
 
-impl StripedRwLock {
+impl<T> StripedRwLock<T> {
     const_unless_loom! {
-        /// A lock of `class`.
+        /// A lock of `class` around `value`.
         #[must_use]
-        pub const fn new(class: &'static LockClass) -> Self {
+        pub const fn new(class: &'static LockClass, value: T) -> Self {
             Self {
                 class,
                 last_cpu: LastCpu::unknown(),
                 meetings: AtomicU32::new(0),
                 inner: primitives::RwLock::new(()),
                 stripes: OnceLock::new(),
+                value: Guarded(UnsafeCell::new(value)),
             }
         }
     }
@@ -118,7 +134,7 @@ impl StripedRwLock {
     /// In debug builds, if the thread holds a lock of the same or a higher rank.
     #[inline]
     #[cfg_attr(debug_assertions, track_caller)]
-    pub fn read(&self) -> StripedReadGuard<'_> {
+    pub fn read(&self) -> StripedReadGuard<'_, T> {
         self.read_nested(0)
     }
 
@@ -129,14 +145,15 @@ impl StripedRwLock {
     /// In debug builds, if the thread holds a lock of a higher rank, or of the same class and not a lower subclass.
     #[inline]
     #[cfg_attr(debug_assertions, track_caller)]
-    pub fn read_nested(&self, subclass: u32) -> StripedReadGuard<'_> {
+    pub fn read_nested(&self, subclass: u32) -> StripedReadGuard<'_, T> {
         let held = Held::before_wait(self.class, subclass);
         if let Some(stripes) = self.stripes.get()
             && let Some(presence) = stripes.enter()
         {
             let last_cpu = &presence.stripe.last_cpu;
             let hold = stats::is_enabled().then(|| Hold::begin(self.class, Mode::Shared, last_cpu, None));
-            return StripedReadGuard { _inside: Inside::Stripe { _presence: presence }, hold, _held: held };
+            let inside = Inside::Stripe { _presence: presence };
+            return StripedReadGuard { value: &self.value, _inside: inside, hold, _held: held };
         }
         let meets = primitives::has_readers(&self.inner);
         let (guard, hold) = if stats::is_enabled() {
@@ -154,7 +171,7 @@ impl StripedRwLock {
         if meets {
             self.count_meeting();
         }
-        StripedReadGuard { _inside: Inside::Lock { _guard: guard }, hold, _held: held }
+        StripedReadGuard { value: &self.value, _inside: Inside::Lock { _guard: guard }, hold, _held: held }
     }
 
     /// Waits for exclusive access.
@@ -163,7 +180,7 @@ impl StripedRwLock {
     /// In debug builds, if the thread holds a lock of the same or a higher rank.
     #[inline]
     #[cfg_attr(debug_assertions, track_caller)]
-    pub fn write(&self) -> StripedWriteGuard<'_> {
+    pub fn write(&self) -> StripedWriteGuard<'_, T> {
         self.write_nested(0)
     }
 
@@ -174,7 +191,7 @@ impl StripedRwLock {
     /// In debug builds, if the thread holds a lock of a higher rank, or of the same class and not a lower subclass.
     #[inline]
     #[cfg_attr(debug_assertions, track_caller)]
-    pub fn write_nested(&self, subclass: u32) -> StripedWriteGuard<'_> {
+    pub fn write_nested(&self, subclass: u32) -> StripedWriteGuard<'_, T> {
         let held = Held::before_wait(self.class, subclass);
         let (inner, hold) = if stats::is_enabled() {
             self.measured_write()
@@ -186,7 +203,20 @@ impl StripedRwLock {
             }
             (inner, None)
         };
-        StripedWriteGuard { _inner: inner, hold, _held: held }
+        StripedWriteGuard { value: &self.value, _inner: inner, hold, _held: held }
+    }
+
+    /// Whether the lock is held otherwise than by readers in stripes, as far as a relaxed load can tell.
+    #[inline]
+    #[must_use]
+    pub fn is_locked(&self) -> bool {
+        self.inner.is_locked()
+    }
+
+    /// Bytes of memory that the lock has beside itself: its stripes, once readers have met often enough.
+    #[must_use]
+    pub fn stripes_bytes(&self) -> usize {
+        self.stripes.get().map_or(0, |stripes| size_of_val(&**stripes))
     }
 
     #[cold]
@@ -281,7 +311,36 @@ impl Drop for StripeReader<'_> {
     }
 }
 
-impl Drop for StripedReadGuard<'_> {
+impl<T> Deref for StripedReadGuard<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: this guard has the lock shared until it is dropped, which `self` outlives, so there is no guard that
+        // has it exclusively, and no mutable reference.
+        unsafe { &*self.value.0.get() }
+    }
+}
+
+impl<T> Deref for StripedWriteGuard<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: this guard has the lock exclusively until it is dropped, and `self` is borrowed shared meanwhile.
+        unsafe { &*self.value.0.get() }
+    }
+}
+
+impl<T> DerefMut for StripedWriteGuard<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: this guard has the lock exclusively until it is dropped, and `self` is borrowed mutably meanwhile.
+        unsafe { &mut *self.value.0.get() }
+    }
+}
+
+impl<T> Drop for StripedReadGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
         if let Some(hold) = &mut self.hold {
@@ -290,7 +349,7 @@ impl Drop for StripedReadGuard<'_> {
     }
 }
 
-impl Drop for StripedWriteGuard<'_> {
+impl<T> Drop for StripedWriteGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
         if let Some(hold) = &mut self.hold {
@@ -299,19 +358,20 @@ impl Drop for StripedWriteGuard<'_> {
     }
 }
 
-impl fmt::Debug for StripedRwLock {
+// Without the value: printing must not wait.
+impl<T> fmt::Debug for StripedRwLock<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("StripedRwLock").field("class", &self.class.name()).finish_non_exhaustive()
     }
 }
 
-impl fmt::Debug for StripedReadGuard<'_> {
+impl<T> fmt::Debug for StripedReadGuard<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("StripedReadGuard").finish_non_exhaustive()
     }
 }
 
-impl fmt::Debug for StripedWriteGuard<'_> {
+impl<T> fmt::Debug for StripedWriteGuard<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("StripedWriteGuard").finish_non_exhaustive()
     }
@@ -329,7 +389,7 @@ mod tests {
 
     static CLASS: LockClass = LockClass::new("striped_rwlock_test", Rank(1));
 
-    impl StripedRwLock {
+    impl<T: Send + Sync> StripedRwLock<T> {
         /// Two readers that meet until the stripes are open.
         fn meet(&self) {
             let _first = self.read();
@@ -337,6 +397,7 @@ mod tests {
                 scope.spawn(|| (0..MEETINGS).for_each(|_| drop(self.read())));
             });
             assert!(self.open_stripes().is_some());
+            assert_eq!(self.stripes_bytes(), size_of::<Stripes>());
         }
 
         /// What the last of many meetings does.
@@ -351,17 +412,17 @@ mod tests {
 
     #[test]
     fn one_reader_at_a_time_never_needs_stripes() {
-        let lock = StripedRwLock::new(&CLASS);
+        let lock = StripedRwLock::new(&CLASS, ());
         for _ in 0..10 * MEETINGS {
             drop(lock.read());
             drop(lock.write());
         }
-        assert!(lock.stripes.get().is_none());
+        assert_eq!(lock.stripes_bytes(), 0);
     }
 
     #[test]
     fn readers_that_meet_open_the_stripes_and_a_writer_closes_them() {
-        let lock = StripedRwLock::new(&CLASS);
+        let lock = StripedRwLock::new(&CLASS, ());
         lock.meet();
         assert!(matches!(lock.read()._inside, Inside::Stripe { .. }));
         drop(lock.write());
@@ -373,7 +434,7 @@ mod tests {
 
     #[test]
     fn a_writer_waits_for_readers_in_stripes() {
-        let lock = StripedRwLock::new(&CLASS);
+        let lock = StripedRwLock::new(&CLASS, ());
         lock.meet();
         let reader = lock.read();
         let (written, is_written) = mpsc::channel();
@@ -390,7 +451,7 @@ mod tests {
 
     #[test]
     fn writers_exclude_readers_in_stripes_and_others() {
-        let lock = StripedRwLock::new(&CLASS);
+        let lock = StripedRwLock::new(&CLASS, ());
         let (one, other) = (AtomicU64::new(0), AtomicU64::new(0));
         thread::scope(|scope| {
             for _ in 0..3 {
@@ -417,8 +478,35 @@ mod tests {
     }
 
     #[test]
+    fn readers_in_stripes_and_others_see_whole_values() {
+        let lock = StripedRwLock::new(&CLASS, vec![0_usize]);
+        thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    for _ in 0..5_000 {
+                        let value = lock.read();
+                        assert!(value.iter().all(|&item| item == value.len() - 1));
+                    }
+                });
+            }
+            scope.spawn(|| {
+                for step in 0..500 {
+                    if step % 10 == 0 {
+                        lock.open_unless_open();
+                    }
+                    let mut value = lock.write();
+                    let len = value.len();
+                    // Another allocation each time, as tables that grow have.
+                    *value = vec![len; len + 1];
+                }
+            });
+        });
+        assert_eq!(lock.read().len(), 501);
+    }
+
+    #[test]
     fn readers_of_a_large_machine_share_no_cache_line() {
         assert_eq!(size_of::<Stripe>(), 128);
-        assert!(size_of::<StripedRwLock>() <= 40);
+        assert!(size_of::<StripedRwLock<()>>() <= 40);
     }
 }

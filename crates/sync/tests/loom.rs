@@ -509,7 +509,7 @@ struct Pair {
 
 impl Pair {
     fn new() -> Arc<Self> {
-        let lock = StripedRwLock::new(&CLASS);
+        let lock = StripedRwLock::new(&CLASS, ());
         Arc::new(Self { lock, one: AtomicUsize::new(0), other: AtomicUsize::new(0) })
     }
 

@@ -270,7 +270,7 @@ fn nested_locks_keep_their_promises_over_the_model() {
 #[test]
 fn readers_in_stripes_and_writers_are_never_inside_together() {
     explore(|| {
-        let shared = Arc::new((StripedRwLock::new(&OUTER), AtomicUsize::new(0), AtomicUsize::new(0)));
+        let shared = Arc::new((StripedRwLock::new(&OUTER, ()), AtomicUsize::new(0), AtomicUsize::new(0)));
         let seen = Arc::clone(&shared);
         in_threads(4, move |number| {
             for _ in 0..2 {

@@ -108,7 +108,7 @@ impl<I: Inode> Node<I> {
             no_capabilities: AtomicBool::new(false),
             giving: AtomicU32::new(0),
             acl: AclCell::new(),
-            state: StripedRwLock::new(&order::INODE),
+            state: StripedRwLock::new(&order::INODE, ()),
             directory: (kind == FileType::Directory).then(|| {
                 let this: Weak<Self> = Weak::clone(this);
                 let this: Weak<Node> = this;

@@ -16,6 +16,7 @@ const UNSAFE: &[(&str, &str)] = &[
     ("crates/oracle/tests/fuse_lost.rs", "descriptors of the server are broken on purpose"),
     ("crates/md/src/fan_out.rs", "helper threads borrow what their caller lends them"),
     ("crates/md/src/parity/wide.rs", "vector instructions, in loops that are bound by memory"),
+    ("crates/sync/src/striped_rwlock.rs", "a lock cell"),
     ("crates/sync/src/prefetch.rs", "an instruction that the language does not have"),
     ("crates/vfs/src/name_table/leaf.rs", "readers without locks: what they reach is freed by epochs"),
 ];

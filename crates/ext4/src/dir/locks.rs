@@ -24,7 +24,7 @@ pub(crate) struct DirectoryLocks {
 
 impl DirectoryLocks {
     pub(crate) fn new() -> Self {
-        Self { index: StripedRwLock::new(&order::DIRECTORY_INDEX) }
+        Self { index: StripedRwLock::new(&order::DIRECTORY_INDEX, ()) }
     }
 }
 
