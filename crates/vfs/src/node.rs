@@ -342,8 +342,10 @@ impl Node {
     /// About how many bytes of memory the inode cache keeps alive by keeping this node. Its names are counted
     /// by the name cache.
     pub(crate) fn memory_bytes(&self) -> usize {
-        let directory = if self.directory.is_some() { size_of::<Directory>() } else { 0 };
-        size_of_val(self) + directory + self.inode.memory_bytes()
+        let directory = self.directory.as_deref().map_or(0, |directory| {
+            size_of::<Directory>() + directory.children().map_or(0, Children::lasting_bytes)
+        });
+        size_of_val(self) + self.state.stripes_bytes() + directory + self.inode.memory_bytes()
     }
 }
 

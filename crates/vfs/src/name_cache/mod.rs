@@ -1,9 +1,10 @@
 //! The name cache: each directory's node keeps the names that were looked up in it.
 //!
 //! A lookup that hits takes the lock of one of the directory's own tables for reading and nothing else; no global lock
-//! or table is touched, and the node comes straight from the entry. An entry has a weak reference to its node and the
-//! inode number: the inode cache decides how long a node lives, and the number stays after the node is dropped. Names
-//! that do not exist are kept as well.
+//! or table is touched, and the node comes straight from the entry. Threads that look up different names, in one
+//! directory or in several, write to no common cache line once they have met a few times (see `tables`). An entry has a
+//! weak reference to its node and the inode number: the inode cache decides how long a node lives, and the number stays
+//! after the node is dropped. Names that do not exist are kept as well.
 //!
 //! The bytes of all entries are counted in one relaxed counter, and a little more than them (see `tables`). Above the
 //! bound, a clock over the directories that hold names drops the names of those that were not used since it last
@@ -164,6 +165,11 @@ impl Children {
         }
     }
 
+    /// Bytes that stay when the names go; the cache counts the names.
+    pub(crate) fn lasting_bytes(&self) -> usize {
+        self.tables.lasting_bytes()
+    }
+
     /// Takes all names out, to be dropped without the clock's lock. The caller has taken the directory out of
     /// the clock.
     fn take_all(&self) -> Vec<HashTable<Entry>> {
@@ -295,6 +301,27 @@ mod tests {
         assert_eq!(counted_bytes(&root), before + 10 * (ENTRY_BYTES + 1));
         drop(one);
         assert_eq!(counted_bytes(&root), before);
+    }
+
+    /// Otherwise a mount with many directories that are in use would outgrow its bounds.
+    #[test]
+    fn what_a_directory_keeps_for_threads_that_meet_is_counted_with_its_node() {
+        let (vfs, _) = MemoryFs::new(&tree(1, 1)).mount(1 << 20, 1 << 20);
+        let dir = dir(&vfs, 0);
+        vfs.lookup(&dir, b"0").unwrap();
+        let (before, children) = (dir.memory_bytes(), dir.children().unwrap());
+        assert_eq!(children.lasting_bytes(), 0);
+        let reader = children.tables.read(&HashedName::new(b"0"));
+        std::thread::scope(|scope| {
+            scope.spawn(|| (0..1000).for_each(|_| drop(vfs.lookup(&dir, b"0").unwrap())));
+        });
+        drop(reader);
+        let stripes = dir.memory_bytes() - before;
+        assert!(stripes > 0);
+        assert_eq!(children.lasting_bytes(), stripes);
+        children.tables.distribute_now();
+        assert!(dir.memory_bytes() - before > stripes);
+        assert_eq!(dir.memory_bytes() - before, children.lasting_bytes());
     }
 
     /// Names come in on several threads while the clock takes them out; the count of bytes was once taken down

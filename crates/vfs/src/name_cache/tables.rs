@@ -1,11 +1,16 @@
 //! The cached names of one directory: one table, or several once threads contend for it.
 //!
-//! Most directories have one table. Where several threads change names in one directory, the cache lines of its lock
-//! and its entries would move between processors. So once writers have contended often enough, the names are
-//! distributed by their hashes to parts with a lock each. A directory that has parts keeps them.
+//! Most directories have one table. Where several threads look names up in one directory, the cache line of its lock
+//! would move between processors with each look-up, whichever names they are; every absolute path begins in the root's
+//! table. So a table's lock counts its readers in stripes once they have met often enough, and then look-ups write to no
+//! cache line that they share. Where several threads change names in one directory, the lines of the lock and of the
+//! entries would move. So once writers have contended often enough, the names are distributed by their hashes to parts
+//! with a lock each. A directory that has parts keeps them.
 //!
 //! Locks: one of class `name_cache` at a time, and while names are dealt out the parts' with the first one's held. The
-//! parts appear while the first table is locked for writing, so a holder of that lock that finds none may rely on it.
+//! parts appear while the first table is locked for writing, so a writer that holds that lock and finds none may rely on
+//! it. A reader that finds none may come to the first table when the names have left it, and misses its name: that is
+//! allowed, as a name may be evicted at any time.
 //!
 //! The bytes of a table are added to the cache's one counter and subtracted in batches, so that names that come and go
 //! do not write to it each time.
@@ -15,7 +20,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{OnceLock, Weak};
 
 use hashbrown::{HashTable, hash_table};
-use undercroft_sync::{RwLock, RwLockReadGuard, RwLockWriteGuard, order};
+use undercroft_sync::{StripedReadGuard, StripedRwLock, StripedWriteGuard, order};
 
 use crate::cached_inode::CachedInode;
 use crate::owned_name::OwnedName;
@@ -29,7 +34,7 @@ const CONTENTIONS_MAX: u32 = if cfg!(shuttle) { 3 } else { 64 };
 const SPARE_BYTES: usize = 4096;
 
 pub(super) struct Tables {
-    first: RwLock<Table>,
+    first: StripedRwLock<Table>,
     /// How often a writer found the first table locked. An update may be lost; the count need not be exact.
     contentions: AtomicU32,
     parts: OnceLock<Box<[Part; PARTS]>>,
@@ -37,7 +42,7 @@ pub(super) struct Tables {
 
 /// Padded to its own cache lines.
 #[repr(align(128))]
-struct Part(RwLock<Table>);
+struct Part(StripedRwLock<Table>);
 
 #[derive(Default)]
 pub(super) struct Table {
@@ -72,25 +77,19 @@ fn entry_bytes(name: &[u8]) -> usize {
 impl Tables {
     pub(super) fn new() -> Self {
         Self {
-            first: RwLock::new(&order::NAME_CACHE, Table::default()),
+            first: StripedRwLock::new(&order::NAME_CACHE, Table::default()),
             contentions: AtomicU32::new(0),
             parts: OnceLock::new(),
         }
     }
 
     /// The table that has `name`, to be read.
-    pub(super) fn read(&self, name: &HashedName<'_>) -> RwLockReadGuard<'_, Table> {
-        if self.parts.get().is_none() {
-            let first = self.first.read();
-            if self.parts.get().is_none() {
-                return first;
-            }
-        }
-        self.part(name).read()
+    pub(super) fn read(&self, name: &HashedName<'_>) -> StripedReadGuard<'_, Table> {
+        self.table(name).read()
     }
 
     /// The table that has `name`, to be changed.
-    pub(super) fn write(&self, name: &HashedName<'_>) -> RwLockWriteGuard<'_, Table> {
+    pub(super) fn write(&self, name: &HashedName<'_>) -> StripedWriteGuard<'_, Table> {
         if self.parts.get().is_none() {
             let meets = self.first.is_locked();
             let mut first = self.first.write();
@@ -101,7 +100,7 @@ impl Tables {
                 self.distribute(&mut first);
             }
         }
-        self.part(name).write()
+        self.table(name).write()
     }
 
     /// Calls `each` with all tables, one after the other.
@@ -111,6 +110,14 @@ impl Tables {
         for part in self.parts.get().into_iter().flat_map(|parts| parts.iter()) {
             each(&mut part.0.write());
         }
+    }
+
+    /// Bytes of the parts and of the locks' stripes, which stay when the names go.
+    pub(super) fn lasting_bytes(&self) -> usize {
+        let parts = self.parts.get().map_or(0, |parts| {
+            size_of_val(&**parts) + parts.iter().map(|part| part.0.stripes_bytes()).sum::<usize>()
+        });
+        self.first.stripes_bytes() + parts
     }
 
     /// Counts a contended lock, and returns whether the limit is reached.
@@ -132,13 +139,13 @@ impl Tables {
         }
         // Bytes that are counted in advance stay with one of the parts.
         tables[0].counted += mem::take(&mut first.counted) - mem::take(&mut first.bytes);
-        let parts = tables.map(|table| Part(RwLock::new(&order::NAME_CACHE, table)));
+        let parts = tables.map(|table| Part(StripedRwLock::new(&order::NAME_CACHE, table)));
         // Set under the lock of the first table only.
         let _ = self.parts.set(Box::new(parts));
     }
 
-    /// Once there are parts.
-    fn part(&self, name: &HashedName<'_>) -> &RwLock<Table> {
+    /// The table that `name` belongs to, as far as the caller can know without a lock.
+    fn table(&self, name: &HashedName<'_>) -> &StripedRwLock<Table> {
         match self.parts.get() {
             Some(parts) => &parts[part_of(name.hash())].0,
             None => &self.first,
@@ -223,6 +230,13 @@ fn part_of(hash: u64) -> usize {
 mod tests {
     use super::*;
 
+    impl Tables {
+        /// Makes the parts without waiting for writers to meet.
+        pub(in super::super) fn distribute_now(&self) {
+            self.distribute(&mut self.first.write());
+        }
+    }
+
     fn names(tables: &Tables) -> usize {
         let mut count = 0;
         tables.for_each(|table| count += table.names.len());
@@ -247,7 +261,7 @@ mod tests {
         let before = counter.load(Ordering::Relaxed);
         tables.contentions.store(CONTENTIONS_MAX - 1, Ordering::Relaxed);
         assert!(tables.count_contention());
-        tables.distribute(&mut tables.first.write());
+        tables.distribute_now();
         assert_eq!(counter.load(Ordering::Relaxed), before);
         assert!((0..500).all(|number| has(&tables, &name(number))));
         assert_eq!(names(&tables), 500);
@@ -255,6 +269,26 @@ mod tests {
         assert_eq!(names(&tables), 600);
         tables.for_each(|table| drop(table.take_all(&counter)));
         assert_eq!((names(&tables), counter.into_inner()), (0, 0));
+    }
+
+    #[test]
+    fn names_come_and_go_while_readers_are_in_stripes() {
+        let (tables, counter) = (Tables::new(), AtomicUsize::new(0));
+        let name = |number: usize| number.to_string().into_bytes();
+        put(&tables, &counter, b"stays");
+        for round in 0..3 {
+            let reader = tables.read(&HashedName::new(b"stays"));
+            std::thread::scope(|scope| {
+                scope.spawn(|| assert!((0..1000).all(|_| has(&tables, b"stays"))));
+            });
+            drop(reader);
+            assert!(tables.first.stripes_bytes() > 0);
+            std::thread::scope(|scope| {
+                scope.spawn(|| assert!((0..5000).all(|_| has(&tables, b"stays"))));
+                (0..100).for_each(|number| put(&tables, &counter, &name(100 * round + number)));
+            });
+        }
+        assert_eq!(names(&tables), 301);
     }
 
     #[test]
