@@ -147,31 +147,47 @@ impl<T> StripedRwLock<T> {
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn read_nested(&self, subclass: u32) -> StripedReadGuard<'_, T> {
         let held = Held::before_wait(self.class, subclass);
-        if let Some(stripes) = self.stripes.get()
-            && let Some(presence) = stripes.enter()
-        {
-            let last_cpu = &presence.stripe.last_cpu;
-            let hold = stats::is_enabled().then(|| Hold::begin(self.class, Mode::Shared, last_cpu, None));
-            let inside = Inside::Stripe { _presence: presence };
-            return StripedReadGuard { value: &self.value, _inside: inside, hold, _held: held };
+        if stats::is_enabled() {
+            return self.measured_read(held);
         }
-        let meets = primitives::has_readers(&self.inner);
-        let (guard, hold) = if stats::is_enabled() {
-            let (guard, hold) = Hold::acquire(
-                self.class,
-                Mode::Shared,
-                &self.last_cpu,
-                || self.inner.try_read(),
-                || self.inner.read(),
-            );
-            (guard, Some(hold))
-        } else {
-            (self.inner.read(), None)
+        let inside = match self.stripes.get().and_then(|stripes| stripes.enter()) {
+            Some(presence) => Inside::Stripe { _presence: presence },
+            None => {
+                let meets = primitives::has_readers(&self.inner);
+                let guard = self.inner.read();
+                if meets {
+                    self.count_meeting();
+                }
+                Inside::Lock { _guard: guard }
+            }
         };
-        if meets {
-            self.count_meeting();
-        }
-        StripedReadGuard { value: &self.value, _inside: Inside::Lock { _guard: guard }, hold, _held: held }
+        StripedReadGuard { value: &self.value, _inside: inside, hold: None, _held: held }
+    }
+
+    /// Out of line, so that what is measured costs callers nothing while nothing is.
+    #[cold]
+    fn measured_read(&self, held: Held) -> StripedReadGuard<'_, T> {
+        let (inside, hold) = match self.stripes.get().and_then(|stripes| stripes.enter()) {
+            Some(presence) => {
+                let hold = Hold::begin(self.class, Mode::Shared, &presence.stripe.last_cpu, None);
+                (Inside::Stripe { _presence: presence }, hold)
+            }
+            None => {
+                let meets = primitives::has_readers(&self.inner);
+                let (guard, hold) = Hold::acquire(
+                    self.class,
+                    Mode::Shared,
+                    &self.last_cpu,
+                    || self.inner.try_read(),
+                    || self.inner.read(),
+                );
+                if meets {
+                    self.count_meeting();
+                }
+                (Inside::Lock { _guard: guard }, hold)
+            }
+        };
+        StripedReadGuard { value: &self.value, _inside: inside, hold: Some(hold), _held: held }
     }
 
     /// Waits for exclusive access.
@@ -242,6 +258,7 @@ impl<T> StripedRwLock<T> {
     }
 
     /// A reader that has the inner lock has found other readers there.
+    #[cold]
     fn count_meeting(&self) {
         let meetings = self.meetings.load(Ordering::Relaxed) + 1;
         if meetings < MEETINGS {
