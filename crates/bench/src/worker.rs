@@ -119,6 +119,7 @@ mod tests {
             (Workload::Populate, 1000, 2),
             // The directories of the population, and the new one.
             (Workload::InodeAlloc, 1000, 4),
+            (Workload::StatOwn, 100, 1),
             (Workload::StatMany, 100, 10_000),
             (Workload::ReaddirStorm, 3, 10_000),
             (Workload::Orphan, 5000, 1),

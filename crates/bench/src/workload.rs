@@ -25,6 +25,8 @@ pub enum Workload {
     /// Each creates files in one new directory, in a filesystem with many inodes of which few, at random places, are
     /// free.
     InodeAlloc,
+    /// Each asks for the attributes of a file of its own, whose name is cached.
+    StatOwn,
     /// Each asks for the attributes of random names among those that are there.
     StatMany,
     /// Each lists the directory while one more, which is not counted, creates and removes names in it.
@@ -64,12 +66,13 @@ pub(crate) enum Needs {
 
 impl Workload {
     /// All of them.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::CreateUnlink,
         Self::Rename,
         Self::CreateMany,
         Self::Populate,
         Self::InodeAlloc,
+        Self::StatOwn,
         Self::StatMany,
         Self::ReaddirStorm,
         Self::Orphan,
@@ -92,6 +95,7 @@ impl Workload {
             Self::CreateMany => "create-many",
             Self::Populate => "populate",
             Self::InodeAlloc => "inode-alloc",
+            Self::StatOwn => "stat-own",
             Self::StatMany => "stat-many",
             Self::ReaddirStorm => "readdir-storm",
             Self::Orphan => "orphan",
@@ -120,6 +124,7 @@ impl Workload {
             Self::InodeAlloc => {
                 "one operation creates an empty file where few of many inodes (--inodes) are free"
             }
+            Self::StatOwn => "one operation looks up the worker's own name and its attributes",
             Self::StatMany => "one operation looks up one of 10,000 names and its attributes",
             Self::ReaddirStorm => "one operation lists 10,000 names while one more worker changes others",
             Self::Orphan => {
@@ -150,8 +155,8 @@ impl Workload {
             (Self::CreateUnlink | Self::Rename | Self::CreateMany | Self::Populate, false) => 100_000,
             (Self::CreateMany | Self::Populate, true) => 500_000,
             (Self::InodeAlloc, _) => 10_000,
-            (Self::StatMany, true) => 5_000_000,
-            (Self::StatMany, false) => 1_000_000,
+            (Self::StatOwn | Self::StatMany, true) => 5_000_000,
+            (Self::StatOwn | Self::StatMany, false) => 1_000_000,
             (Self::ReaddirStorm, _) => 500,
             (Self::Orphan, true) => 200_000,
             (Self::Orphan, false) => 20_000,
@@ -177,6 +182,7 @@ impl Workload {
             | Self::CreateMany
             | Self::Populate
             | Self::InodeAlloc
+            | Self::StatOwn
             | Self::StatMany
             | Self::ReaddirStorm => true,
             Self::Orphan
@@ -210,6 +216,7 @@ impl Workload {
             | Self::CreateMany
             | Self::Populate
             | Self::InodeAlloc
+            | Self::StatOwn
             | Self::StatMany
             | Self::ReaddirStorm
             | Self::Orphan
@@ -228,6 +235,7 @@ impl Workload {
             | Self::CreateMany
             | Self::Populate
             | Self::InodeAlloc
+            | Self::StatOwn
             | Self::StatMany
             | Self::ReaddirStorm
             | Self::Orphan

@@ -19,7 +19,7 @@ pub(crate) use device::{CopyAndXor, Read, Rows, Sequential, own_part};
 use files::WriteFiles;
 use name::{Name, STANDING};
 pub(crate) use names::CreateUnlink;
-use names::{CreateMany, ReaddirStorm, Rename, StatMany};
+use names::{CreateMany, ReaddirStorm, Rename, StatMany, StatOwn};
 pub(crate) use population::Sizes;
 use population::{InodeAlloc, Populate, populate};
 pub(crate) use rebuild::{PlainRebuild, Rebuild};
@@ -62,6 +62,7 @@ pub(crate) fn of_worker<'d, D: Directory>(
         Workload::CreateMany => Box::new(CreateMany::new(dir, index)),
         Workload::Populate => Box::new(Populate::new(dir, index)?),
         Workload::InodeAlloc => Box::new(InodeAlloc::new(dir, index)?),
+        Workload::StatOwn => Box::new(StatOwn::new(dir, index)?),
         Workload::StatMany => Box::new(StatMany::new(dir, index)),
         Workload::ReaddirStorm => Box::new(ReaddirStorm::new(dir)),
         Workload::Orphan => Box::new(Orphan::new(dir.open(&own.0, Caching::Any)?)?),
@@ -87,6 +88,7 @@ pub(crate) fn prepare<D: Directory>(workload: Workload, dir: &D, sizes: Sizes) -
         | Workload::Rename
         | Workload::CreateMany
         | Workload::Populate
+        | Workload::StatOwn
         | Workload::Orphan
         | Workload::Write
         | Workload::WriteSmall

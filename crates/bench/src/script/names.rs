@@ -25,6 +25,12 @@ pub(super) struct CreateMany<'d, D> {
     created: u64,
 }
 
+/// Asks for the attributes of a file of its own, which stays.
+pub(super) struct StatOwn<'d, D> {
+    dir: &'d D,
+    name: Name,
+}
+
 /// Asks for the attributes of random names among those that are there.
 pub(super) struct StatMany<'d, D> {
     dir: &'d D,
@@ -84,6 +90,20 @@ impl<D: Directory> Script for CreateMany<'_, D> {
         let name = Name::new(self.owner, self.created);
         self.created += 1;
         self.dir.create(&name.0)
+    }
+}
+
+impl<'d, D: Directory> StatOwn<'d, D> {
+    pub(super) fn new(dir: &'d D, index: u32) -> Result<Self, BenchError> {
+        let name = Name::new(index, 0);
+        dir.create(&name.0)?;
+        Ok(Self { dir, name })
+    }
+}
+
+impl<D: Directory> Script for StatOwn<'_, D> {
+    fn step(&mut self) -> Result<(), BenchError> {
+        self.dir.stat(&self.name.0)
     }
 }
 

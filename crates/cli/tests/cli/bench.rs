@@ -71,6 +71,7 @@ fn every_workload_is_measured_in_process_and_by_processes() {
             ("rename", 200),
             ("create-many", 200),
             ("populate", 1200),
+            ("stat-own", 200),
             ("stat-many", 200),
             ("readdir-storm", 3),
             ("orphan", 5000),
