@@ -9,6 +9,7 @@
 //!
 //! This crate knows no format of a disk, and nothing of the program.
 
+mod access_list;
 mod archive;
 mod compress;
 mod directory;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use undercroft_vfs::Timestamp;
 
+use crate::access_list::change_mode;
 use crate::{Entry, EntryKind, EntryPath, Metadata, ModeChange, Piece, Source, SourceError, SourceErrorKind};
 
 /// Whether a path, in its bytes and without a slash in front, is left out.
@@ -26,7 +27,7 @@ pub struct Rules {
     pub group: Option<u32>,
     /// The owner and group of the root, whatever the others are.
     pub root_owner: Option<(u32, u32)>,
-    /// How permissions are changed, except those of symbolic links.
+    /// How permissions are changed, those of access control lists too, except those of symbolic links.
     pub mode: Option<ModeChange>,
     /// The time of the last change of content, and of the last access where a source has one.
     pub modified: Option<Timestamp>,
@@ -93,7 +94,7 @@ impl Rules {
         if let Some(mode) = &self.mode
             && !is_link
         {
-            metadata.permissions = mode.apply(metadata.permissions, is_directory);
+            change_mode(metadata, |permissions| mode.apply(permissions, is_directory));
         }
         if let Some(limit) = self.modified {
             for time in metadata.accessed.iter_mut().chain([&mut metadata.modified]) {

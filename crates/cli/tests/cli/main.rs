@@ -31,6 +31,7 @@ mod look;
 mod md;
 mod mkfs;
 mod mkfs_from;
+mod mkfs_mode;
 mod mkfs_target;
 mod mkfs_xfs;
 mod mount;

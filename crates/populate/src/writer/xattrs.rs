@@ -8,8 +8,9 @@ use undercroft_vfs::{Credentials, Error as VfsError, Node, XattrMode};
 use super::Writer;
 use crate::{EntryKind, EntryPath, Error, Metadata, Xattr};
 
-/// Where Linux keeps access control lists.
-pub(super) const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
+pub(super) use crate::access_list::ACCESS_LIST;
+
+/// Where Linux keeps the list that new files of a directory inherit.
 pub(super) const DEFAULT_LIST: &[u8] = b"system.posix_acl_default";
 
 /// Longest name and value in bytes, as Linux has them.
