@@ -8,8 +8,10 @@ use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
 
 use glob::{MatchOptions, Pattern};
+use undercroft_populate::LeftOut;
 
 use crate::exit::Kind;
 use crate::failure::Failure;
@@ -185,7 +187,7 @@ impl Wildcard {
 }
 
 /// Names that are left out, with all below them. A pattern matches the last names of a path, or all of it.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Exclude(Vec<Pattern>);
 
 impl Exclude {
@@ -210,6 +212,18 @@ impl Exclude {
         let below = path.match_indices('/').map(|(at, _)| &path[at + 1..]);
         let mut candidates = std::iter::once(path).chain(below);
         candidates.any(|names| self.0.iter().any(|pattern| pattern.matches_with(names, EXCLUDED)))
+    }
+
+    /// Whether nothing is left out.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// What a source does not even look at, of whose paths each gets a slash in front; `None` if that is nothing.
+    pub(crate) fn of_rooted(&self) -> Option<LeftOut> {
+        let exclude = self.clone();
+        let left_out = move |path: &[u8]| exclude.has_or_is_below(&[b"/", path].concat());
+        (!self.is_empty()).then(|| Arc::new(left_out) as LeftOut)
     }
 
     /// Whether it or a directory above it is left out.

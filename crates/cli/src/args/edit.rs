@@ -44,6 +44,9 @@ hard links, symbolic links, device nodes, fifos, sockets and holes. All belongs 
 that are there are filled up; any other name is replaced, in one step for each file, once all of it is there. A tree is a sequence of such \
 steps. Symbolic links of the image that lead to directories are followed, within the image.
 
+A pattern of --exclude matches the last names of a path, or all of it if it begins with a slash; `*` matches `/` too. The name of PATH \
+itself is the first one then: `--exclude /site/tmp` leaves `tmp` out of `site`, and of `site/.` that is `/tmp`.
+
 Examples:
   undercroft put disk.img ./hosts /etc/hosts
   undercroft put --owner 33:33 disk.img site/. /srv/www

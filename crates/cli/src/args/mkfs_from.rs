@@ -18,7 +18,7 @@ pub(crate) struct FromArgs {
     #[arg(long, value_name = "SPACE", requires = "sources")]
     pub(crate) free: Option<String>,
 
-    /// Leave out what matches this pattern, as tar does
+    /// Leave out what matches this pattern, as tar does: the last names of a path, or all of it. No path begins with a slash
     #[arg(long, value_name = "PATTERN", requires = "sources")]
     pub(crate) exclude: Vec<OsString>,
 

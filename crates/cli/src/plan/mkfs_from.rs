@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::env;
 use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -17,6 +18,8 @@ use crate::args::FromArgs;
 use crate::exit::Kind;
 use crate::failure::Failure;
 use crate::pattern::Exclude;
+use crate::text::names::safe;
+use crate::text::note::note;
 
 /// Most bytes that come out of a compressed source, unless more are allowed.
 pub(crate) const MOST_BYTES: u64 = 1 << 40;
@@ -165,6 +168,13 @@ fn rules(typed: &FromArgs, epoch: Option<Timestamp>) -> Result<Rules, Failure> {
         None => None,
     };
     let exclude = Exclude::parse(typed.exclude.iter().map(OsStr::new))?;
+    for rooted in typed.exclude.iter().filter(|pattern| pattern.as_bytes().starts_with(b"/")) {
+        let shown = safe(rooted.as_bytes());
+        let without = shown.trim_start_matches('/');
+        note(format_args!(
+            "--exclude {shown} matches nothing, as paths of a source begin without a slash: write {without}"
+        ));
+    }
     let left_out: Option<LeftOut> = (!typed.exclude.is_empty())
         .then(|| Arc::new(move |path: &[u8]| exclude.has_or_is_below(path)) as LeftOut);
     Ok(Rules {

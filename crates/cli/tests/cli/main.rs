@@ -17,6 +17,7 @@ mod edit_put;
 mod edit_shell;
 mod edit_typed;
 mod errors;
+mod excluded;
 mod frozen;
 mod get;
 mod get_habits;

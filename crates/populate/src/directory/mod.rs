@@ -15,10 +15,12 @@ mod levels;
 mod object;
 
 use std::collections::{HashMap, HashSet};
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -50,10 +52,8 @@ impl FileId {
 
 /// A directory of the host.
 pub struct DirectorySource {
-    shown: String,
+    shown: Shown,
     path: PathBuf,
-    /// The one name in the directory that is read, with what is below it.
-    only: Option<Box<[u8]>>,
     not_these: HashSet<FileId>,
     left_out: Option<LeftOut>,
     /// Directories on other filesystems are not entered.
@@ -65,6 +65,14 @@ pub struct DirectorySource {
     /// Files with several names that were given, with the first of these and how many are still to come.
     links: HashMap<FileId, (EntryPath, u32)>,
     content: Option<Reading>,
+}
+
+/// What errors name.
+struct Shown {
+    /// The source, as the user knows it.
+    source: String,
+    /// The one name in the directory that is read, with what is below it: the source is what has this name.
+    only: Option<Box<[u8]>>,
 }
 
 /// The regular file that came last.
@@ -92,9 +100,8 @@ impl DirectorySource {
     /// There is no directory that can be read.
     pub fn open(path: &Path, not_these: impl IntoIterator<Item = FileId>) -> Result<Self, SourceError> {
         let source = Self {
-            shown: path.display().to_string(),
+            shown: Shown { source: path.display().to_string(), only: None },
             path: path.to_owned(),
-            only: None,
             not_these: not_these.into_iter().collect(),
             left_out: None,
             one_file_system: false,
@@ -129,18 +136,21 @@ impl DirectorySource {
         name: &[u8],
         not_these: impl IntoIterator<Item = FileId>,
     ) -> Result<Self, SourceError> {
-        Ok(Self { only: Some(name.into()), ..Self::open(path, not_these)? })
+        let source = Self::open(path, not_these)?;
+        let own = Path::new(OsStr::from_bytes(name));
+        let shown = if path == Path::new(".") { own.to_owned() } else { path.join(own) };
+        let shown = Shown { source: shown.display().to_string(), only: Some(name.into()) };
+        Ok(Self { shown, ..source })
     }
 
     fn open_top(&self) -> Result<OwnedFd, SourceError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         fs::open(&self.path, flags, Mode::empty())
-            .map_err(|error| SourceError::new(&self.shown, SourceErrorKind::Io(error.into())))
+            .map_err(|error| self.shown.failure(b"", SourceErrorKind::Io(error.into())))
     }
 
     fn failure(&self, path: &EntryPath, error: io::Error) -> SourceError {
-        let error = SourceError::new(&self.shown, SourceErrorKind::Io(error));
-        if path.is_root() { error } else { error.at_member(path.as_bytes()) }
+        self.shown.failure_at(path, error)
     }
 
     /// The entry of the top, and the names in it as the first level.
@@ -150,11 +160,11 @@ impl DirectorySource {
         let fail = |error: io::Error| self.failure(&root, error);
         let stat = fs::fstat(&top).map_err(|error| fail(error.into()))?;
         let xattrs = object::xattrs_of_open(top.as_fd()).map_err(fail)?;
-        let levels = match &self.only {
+        let levels = match &self.shown.only {
             Some(name) => Levels::only(top, name),
             None => Levels::new(top).map_err(fail)?,
         };
-        self.device = self.only.is_none().then_some(stat.st_dev);
+        self.device = self.shown.only.is_none().then_some(stat.st_dev);
         let metadata = object::metadata(&stat, xattrs);
         self.levels = Some(levels);
         Ok(Entry { path: root, kind: EntryKind::Directory, metadata })
@@ -165,17 +175,15 @@ impl DirectorySource {
         loop {
             let Some(levels) = &mut self.levels else { return Ok(None) };
             let Some((name, kind)) = levels.next_name() else {
-                if !levels.leave().map_err(|(path, error)| {
-                    SourceError::new(&self.shown, SourceErrorKind::Io(error)).at_member(&path)
-                })? {
+                let left = levels.leave();
+                if !left.map_err(|(path, error)| self.shown.failure(&path, SourceErrorKind::Io(error)))? {
                     return Ok(None);
                 }
                 continue;
             };
-            let path = levels.path_of(&name).map_err(|error| {
-                let kind = SourceErrorKind::TooLarge(error.to_string());
-                SourceError::new(&self.shown, kind).at_member(&name)
-            })?;
+            let path = levels
+                .path_of(&name)
+                .map_err(|error| self.shown.failure(&name, SourceErrorKind::TooLarge(error.to_string())))?;
             if self.left_out.as_ref().is_some_and(|left_out| left_out(path.as_bytes())) {
                 continue;
             }
@@ -214,7 +222,7 @@ impl DirectorySource {
         let Some(levels) = &mut self.levels else {
             return Err(self.failure(&path, io::Error::other("not begun")));
         };
-        let fail = |error: io::Error| failure_at(&self.shown, &path, error);
+        let fail = |error: io::Error| self.shown.failure_at(&path, error);
         let xattrs = object.xattrs(levels.directory(), name).map_err(fail)?;
         let metadata = object::metadata(&object.stat, xattrs);
         if object.kind() != HostType::Directory && object.stat.st_nlink > 1 {
@@ -257,13 +265,24 @@ impl DirectorySource {
     }
 }
 
-fn failure_at(shown: &str, path: &EntryPath, error: io::Error) -> SourceError {
-    SourceError::new(shown, SourceErrorKind::Io(error)).at_member(path.as_bytes())
+impl Shown {
+    fn failure_at(&self, path: &EntryPath, error: io::Error) -> SourceError {
+        self.failure(path.as_bytes(), SourceErrorKind::Io(error))
+    }
+
+    fn failure(&self, path: &[u8], kind: SourceErrorKind) -> SourceError {
+        let error = SourceError::new(&self.source, kind);
+        let member = match self.only.as_deref().and_then(|only| path.strip_prefix(only)) {
+            Some(below) => below.strip_prefix(b"/").unwrap_or(below),
+            None => path,
+        };
+        if member.is_empty() { error } else { error.at_member(member) }
+    }
 }
 
 impl Source for DirectorySource {
     fn name(&self) -> &str {
-        &self.shown
+        &self.shown.source
     }
 
     fn next_entry(&mut self) -> Result<Option<Entry>, SourceError> {
@@ -278,8 +297,8 @@ impl Source for DirectorySource {
                 Some(range) => reading.range = range,
                 None => {
                     let same = object::is_as_before(&reading.file, &reading.stat);
-                    let same = same.map_err(|error| failure_at(&self.shown, &reading.path, error))?;
-                    let changed = || failure_at(&self.shown, &reading.path, object::changed());
+                    let same = same.map_err(|error| self.shown.failure_at(&reading.path, error))?;
+                    let changed = || self.shown.failure_at(&reading.path, object::changed());
                     return if same { Ok(None) } else { Err(changed()) };
                 }
             }
@@ -290,9 +309,9 @@ impl Source for DirectorySource {
         match reading.file.read_exact_at(buf, offset) {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                return Err(failure_at(&self.shown, &reading.path, object::changed()));
+                return Err(self.shown.failure_at(&reading.path, object::changed()));
             }
-            Err(error) => return Err(failure_at(&self.shown, &reading.path, error)),
+            Err(error) => return Err(self.shown.failure_at(&reading.path, error)),
         }
         reading.range.start += wanted as u64;
         Ok(Some(Piece { offset, len: wanted }))

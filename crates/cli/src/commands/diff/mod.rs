@@ -83,6 +83,7 @@ fn other(plan: &DiffPlan, complaints: &mut Complaints) -> Result<Manifest, Failu
     let path = Path::new(&plan.other);
     if path.is_dir() && !is_image_layout(path) {
         let source = DirectorySource::open(path, None).map_err(|error| source_failure(&error))?;
+        let source = source.leaving_out(plan.exclude.of_rooted());
         let mut source = source.within_one_file_system(plan.one_file_system);
         return manifest::of_source(&mut source, false, &plan.exclude, complaints);
     }

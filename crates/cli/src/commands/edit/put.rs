@@ -96,7 +96,7 @@ fn put_one(
         Some(name) => named(session, path, name, dest, made)?,
         None => content_of(session, path, dest)?,
     };
-    source = source.within_one_file_system(one_file_system);
+    source = source.leaving_out(rules.exclude.of_rooted()).within_one_file_system(one_file_system);
     copy(&session.opened.vfs, &mut source, &target, rules)?;
     if let Some(name) = name {
         made.add(name);
