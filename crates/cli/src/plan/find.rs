@@ -66,9 +66,11 @@ pub(crate) enum Test {
     /// Modified after this time.
     NewerThan(Timestamp),
     /// Modified so many units of so many seconds ago, rounded down.
-    Age(Number, u64),
+    Age(Number, i64),
     User(Id),
     Group(Id),
+    Uid(Number),
+    Gid(Number),
     Links(Number),
     Inode(Number),
     Permissions(Permissions, u16),
@@ -93,6 +95,11 @@ impl Number {
             Self::Above(limit) => number > limit,
             Self::Below(limit) => number < limit,
         }
+    }
+
+    /// The same of a number that may be negative.
+    pub(crate) fn has_signed(self, number: i64) -> bool {
+        u64::try_from(number).map_or(matches!(self, Self::Below(_)), |number| self.has(number))
     }
 
     fn parse(typed: &str) -> Option<Self> {
@@ -290,8 +297,10 @@ impl Parser<'_> {
             },
             "-mtime" => Test::Age(number()?, 86_400),
             "-mmin" => Test::Age(number()?, 60),
-            "-user" | "-uid" => Test::User(Id::parse(argument.as_bytes())?),
-            "-group" | "-gid" => Test::Group(Id::parse(argument.as_bytes())?),
+            "-user" => Test::User(Id::parse(argument.as_bytes())?),
+            "-group" => Test::Group(Id::parse(argument.as_bytes())?),
+            "-uid" => Test::Uid(number()?),
+            "-gid" => Test::Gid(number()?),
             "-links" => Test::Links(number()?),
             "-inum" => Test::Inode(number()?),
             "-perm" => permissions(text.ok_or_else(&wrong)?)?,
@@ -407,6 +416,8 @@ mod tests {
             ("-type q", "-type does not take"),
             ("-size x", "-size does not take"),
             ("-perm 9", "is no mode"),
+            ("-uid root", "-uid does not take \"root\""),
+            ("-gid +", "-gid does not take"),
             ("-name a -o", "an expression is missing"),
             ("!", "an expression is missing"),
             ("-frobnicate", "names the tests"),
@@ -425,5 +436,8 @@ mod tests {
         assert_eq!(size("7c"), Some((Number::Is(7), 1)));
         assert_eq!((size("k"), size("+"), size("1x")), (None, None, None));
         assert!(Number::Above(3).has(4) && !Number::Above(3).has(3) && Number::Below(3).has(2));
+        assert!(Number::Below(0).has_signed(-1) && !Number::Below(0).has_signed(0));
+        assert!(!Number::Is(0).has_signed(-1) && !Number::Above(0).has_signed(-1));
+        assert!(Number::Is(2).has_signed(2));
     }
 }

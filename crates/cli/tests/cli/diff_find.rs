@@ -1,6 +1,7 @@
 //! `diff` tells what differs, and `find` finds what find finds on the kernel's mount.
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 use undercroft_oracle::{LoopMount, MountMode};
@@ -17,6 +18,69 @@ fn pairs(expression: &str) -> Vec<Vec<&str>> {
         pairs.push([Some(word), number].into_iter().flatten().collect());
     }
     pairs
+}
+
+/// Both find the same below the root of an image, which the kernel has mounted.
+fn assert_finds_what_find_finds(image: &Path, mount: &Path, expression: &str) {
+    let mut linux = Command::new("find");
+    linux.current_dir(mount).arg(".").env("LC_ALL", "C");
+    let mut ours = Command::new(PROGRAM);
+    ours.arg("find").arg(image).arg("/");
+    for find in [&mut linux, &mut ours] {
+        let (depths, tests): (Vec<_>, Vec<_>) =
+            pairs(expression).into_iter().partition(|pair| pair[0].ends_with("depth"));
+        find.args(depths.concat());
+        match tests.concat() {
+            tests if tests.is_empty() => find.arg("-print0"),
+            tests if tests.contains(&"-print0") => find.args(tests),
+            tests => find.arg("(").args(tests).args([")", "-print0"]),
+        };
+    }
+    let paths = |said: &[u8]| -> Vec<Vec<u8>> {
+        let mut paths: Vec<_> = said.split(|byte| *byte == 0).map(<[u8]>::to_vec).collect();
+        paths.sort();
+        paths
+    };
+    let mut expected = paths(&run(&mut linux).succeeded());
+    for path in expected.iter_mut().filter(|path| !path.is_empty()) {
+        *path = if path == b"." { b"/".to_vec() } else { path[1..].to_vec() };
+    }
+    expected.sort();
+    let found = paths(&run(&mut ours).succeeded());
+    assert!(expected == found, "{expression}: {} and {}", expected.len(), found.len());
+}
+
+#[test]
+fn files_of_the_future_are_younger_than_any_age() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = image(dir.path(), "ext4");
+    let mount = LoopMount::new(&image, "ext4", MountMode::ReadWrite, "").unwrap();
+    for (name, when) in
+        [("soon", "+90 minutes"), ("later", "+3 days"), ("now", "-20 seconds"), ("old", "-40 hours")]
+    {
+        let touched =
+            Command::new("touch").args(["-d", when, name]).current_dir(mount.path()).status().unwrap();
+        assert!(touched.success(), "{name}");
+    }
+    mount.unmount().unwrap();
+    let mount = LoopMount::new(&image, "ext4", MountMode::ReadOnly, "").unwrap();
+    // Of the directory's own age find counts no parts of seconds.
+    for age in [
+        "-mtime -1",
+        "-mtime 0",
+        "-mtime +0",
+        "-mtime -0",
+        "-mtime 1",
+        "-mmin -10",
+        "-mmin +10",
+        "-mmin -0",
+        "! -mmin -1000",
+    ] {
+        let expression = &format!("-type f {age}");
+        assert_finds_what_find_finds(&image, mount.path(), expression);
+    }
+    let found = undercroft(["find", image.to_str().unwrap(), "/", "-name", "later", "-mtime", "-1"]).text();
+    assert_eq!(found, "/later\n");
 }
 
 #[test]
@@ -45,33 +109,11 @@ fn find_finds_what_find_finds() {
         "-type d -name d* -prune -o -type f -print0",
         "-mtime +1",
         "-false -o -type f -true",
+        "-uid +0 -o -gid +0",
+        "-uid -1 -gid 0",
+        "-uid -60000 -type f",
     ] {
-        let mut linux = Command::new("find");
-        linux.current_dir(mount.path()).arg(".").env("LC_ALL", "C");
-        let mut ours = Command::new(PROGRAM);
-        ours.arg("find").arg(image.path()).arg("/");
-        for find in [&mut linux, &mut ours] {
-            let (depths, tests): (Vec<_>, Vec<_>) =
-                pairs(expression).into_iter().partition(|pair| pair[0].ends_with("depth"));
-            find.args(depths.concat());
-            match tests.concat() {
-                tests if tests.is_empty() => find.arg("-print0"),
-                tests if tests.contains(&"-print0") => find.args(tests),
-                tests => find.arg("(").args(tests).args([")", "-print0"]),
-            };
-        }
-        let paths = |said: &[u8]| -> Vec<Vec<u8>> {
-            let mut paths: Vec<_> = said.split(|byte| *byte == 0).map(<[u8]>::to_vec).collect();
-            paths.sort();
-            paths
-        };
-        let mut expected = paths(&run(&mut linux).succeeded());
-        for path in expected.iter_mut().filter(|path| !path.is_empty()) {
-            *path = if path == b"." { b"/".to_vec() } else { path[1..].to_vec() };
-        }
-        expected.sort();
-        let found = paths(&run(&mut ours).succeeded());
-        assert!(expected == found, "{expression}: {} and {}", expected.len(), found.len());
+        assert_finds_what_find_finds(image.path(), mount.path(), expression);
     }
     let path = image.path().to_str().unwrap();
     let zeroes = undercroft(["find", path, "-type", "f", "-print0"]).succeeded();

@@ -106,10 +106,12 @@ impl<'a> Evaluation<'a> {
             Test::Empty => is_empty(candidate.node, attr)?,
             Test::Age(number, unit) => {
                 let age = self.now.seconds.saturating_sub(attr.modified.seconds);
-                let age = age - i64::from(self.now.nanoseconds < attr.modified.nanoseconds);
-                // What is modified in the future has no age.
-                u64::try_from(age).is_ok_and(|age| number.has(age / unit))
+                let age = age.saturating_sub(i64::from(self.now.nanoseconds < attr.modified.nanoseconds));
+                // What is modified in the future is of a negative age, which is below every number.
+                number.has_signed(age.div_euclid(*unit))
             }
+            Test::Uid(number) => number.has(attr.uid.into()),
+            Test::Gid(number) => number.has(attr.gid.into()),
             Test::Links(number) => number.has(attr.links.into()),
             Test::Inode(number) => number.has(attr.ino.0),
             Test::Permissions(how, bits) => {
