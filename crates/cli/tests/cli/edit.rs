@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 use undercroft_oracle::{Differences, LoopMount, Manifest, MountMode, kernel_manifest};
 
-use crate::support::{PROGRAM, Run, tool, undercroft};
+use crate::support::{PROGRAM, Run, run, tool, undercroft};
 
 /// An image of a family, made by the program.
 pub(crate) fn image(dir: &Path, family: &str) -> PathBuf {
@@ -205,6 +205,30 @@ fn an_edit_comes_to_what_linux_makes_of_it() {
         }
         fs::remove_file(&linux).unwrap();
     }
+}
+
+#[test]
+fn root_is_known_without_a_list_of_users() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |args: &[&str]| run(Command::new(PROGRAM).args(args).current_dir(dir.path()));
+    image(dir.path(), "ext4");
+    fs::write(dir.path().join("f"), "text").unwrap();
+    tool("tar --owner :7 --group :8 -c -f t.tar f", dir.path());
+    let owner_of = |path: &str| {
+        let stat = at(&["stat", "--json", "ext4", path]).json();
+        (stat["uid"].as_u64().unwrap(), stat["gid"].as_u64().unwrap())
+    };
+    at(&["tar-in", "ext4", "t.tar", "/"]).succeeded();
+    assert_eq!(owner_of("/f"), (7, 8));
+    at(&["tar-in", "--owner", "root", "ext4", "t.tar", "/"]).succeeded();
+    assert_eq!(owner_of("/f"), (0, 8));
+    at(&["chown", "ext4", "5:6", "/f"]).succeeded();
+    at(&["put", "--owner", "root:root", "ext4", "f", "/g"]).succeeded();
+    assert_eq!(owner_of("/g"), (0, 0));
+    assert_eq!(at(&["find", "ext4", "/", "-type", "f", "-user", "root", "-group", "root"]).text(), "/g\n");
+    at(&["acl", "-m", "u:root:r", "ext4", "/g"]).succeeded();
+    assert!(at(&["acl", "ext4", "/g"]).text().contains("user:0:r--"));
+    assert!(at(&["chown", "ext4", "lisa", "/f"]).failed(7).contains("/etc/passwd"));
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! Users and groups by name, as the image's own `/etc/passwd` and `/etc/group` have them.
+//! Users and groups by name, as the image's own `/etc/passwd` and `/etc/group` have them. `root` is 0 everywhere, also where
+//! there are no such files.
 
 use undercroft_vfs::{Error, Vfs};
 
@@ -10,6 +11,8 @@ use crate::text::names::safe;
 
 const USERS: &[u8] = b"/etc/passwd";
 const GROUPS: &[u8] = b"/etc/group";
+/// Its numbers, and that of its group, need no look-up.
+const ROOT: &[u8] = b"root";
 /// As large as such a file is read.
 const FILE_MAX_BYTES: u64 = 64 << 20;
 /// Fields of a line that are looked at: name, password, number, and the group of a user.
@@ -53,6 +56,9 @@ pub(super) fn owner(vfs: &Vfs, owner: &OwnerSpec) -> Result<(Option<u32>, Option
 
 /// A number in the line of a name.
 fn field(vfs: &Vfs, file: &[u8], name: &[u8], at: usize) -> Result<u32, Failure> {
+    if name == ROOT {
+        return Ok(0);
+    }
     let content = read(vfs, file).map_err(|failure| {
         failure.advise(format!("{} is looked up there; a number needs no look-up", safe(name)))
     })?;
