@@ -138,6 +138,15 @@ const STEPS: &[(&str, &str)] = &[
     ("touch @/one/f", ""),
     ("ln @/one/f @/two/f", ""),
     ("cp -a @/one/. @/two/. @/both", ""),
+    ("mkdir -m 7777 @/bits", ""),
+    ("mknod @/bits/pipe p", ""),
+    ("touch @/bits/file", ""),
+    ("chmod 7777 @/bits/pipe @/bits/file", ""),
+    ("cp -r @/bits @/few", ""),
+    ("cp -a @/bits @/all", ""),
+    ("chown root:root @/srv/a", ""),
+    ("chown root: @/srv/b", ""),
+    ("chown :root @/one", ""),
 ];
 
 fn words(step: &str, root: &str) -> Vec<String> {

@@ -19,8 +19,11 @@ use crate::plan::edit::{Cp, CpKeep};
 use crate::text::names::safe;
 use crate::walk::{Event, Order, Walk};
 
-/// Bits of an original's mode that a new copy gets unless modes are kept, before the mask.
+/// Bits of an original's mode that a new copy gets unless modes are kept, before the mask: as cp asks for them, and as Linux
+/// gives them.
 const NEW_FILE_BITS: u16 = 0o777;
+const NEW_DIRECTORY_BITS: u16 = 0o1777;
+const NEW_SPECIAL_BITS: u16 = 0o7777;
 
 struct Copying<'a> {
     vfs: &'a Vfs,
@@ -129,7 +132,7 @@ impl Copying<'_> {
                 _ => Err(to.failure(&Error::NotDirectory)),
             };
         }
-        let permissions = original.attr().permissions & NEW_FILE_BITS;
+        let permissions = original.attr().permissions & NEW_DIRECTORY_BITS;
         let object = NewObject { umask: UMASK, ..NewObject::directory(permissions) };
         self.vfs.create(&CALLER, &to.dir, &to.name, &object).map_err(|error| to.failure(&error))
     }
@@ -214,7 +217,7 @@ impl Copying<'_> {
                 return Err(Error::InvalidArgument("it is no special file"));
             }
         };
-        let object = NewObject { kind, permissions: attr.permissions & NEW_FILE_BITS, umask: UMASK };
+        let object = NewObject { kind, permissions: attr.permissions & NEW_SPECIAL_BITS, umask: UMASK };
         let made = std::cell::RefCell::new(None);
         to.make(self.vfs, replaces, |name| {
             let copy = self.vfs.create(&CALLER, &to.dir, name, &object)?;
