@@ -496,6 +496,7 @@ fn open_device(spec: &ImageSpec, to_write: bool) -> Result<Device, Failure> {
         OpenError::InUse { wanted: Access::ReadOnly, .. } => {
             open_failure(&error).advise("this command can only wait")
         }
+        OpenError::OtherFileDenied { .. } => open_failure(&error).advise(spec.advice_on_backing()),
         _ => open_failure(&error),
     })
 }
@@ -571,7 +572,6 @@ pub(crate) fn open_failure(error: &OpenError) -> Failure {
         },
         OpenError::NotADevice { .. } => failure.advise("name a disk image or a block device"),
         OpenError::DirectUnsupported { .. } => failure.advise("leave `--direct` off"),
-        OpenError::OtherFileDenied { .. } => failure.advise("`--allow-backing` allows it"),
         OpenError::NewImage { .. } => failure.counted_as(Kind::Host),
         _ => failure,
     }

@@ -45,6 +45,9 @@ pub(crate) struct ImageSpec {
     /// The command has `--no-lock`.
     #[serde(default)]
     pub(crate) may_skip_lock: bool,
+    /// The command has `--allow-backing`.
+    #[serde(default)]
+    pub(crate) may_allow_backing: bool,
     /// Write to it although something else uses it.
     pub(crate) write_while_in_use: bool,
     /// Do not tell that something else uses it.
@@ -115,6 +118,7 @@ impl ImageSpec {
             direct: false,
             lock: true,
             may_skip_lock: false,
+            may_allow_backing: false,
             write_while_in_use: false,
             quiet: false,
             allow_backing: false,
@@ -126,10 +130,20 @@ impl ImageSpec {
             direct: typed.direct,
             lock: !typed.no_lock,
             may_skip_lock: true,
+            may_allow_backing: true,
             allow_backing: typed.allow_backing,
             ..Self::plain(PathBuf::new())
         };
         plain.parse_as(&typed.image)
+    }
+
+    /// What to do where it needs another file.
+    pub(crate) fn advice_on_backing(&self) -> String {
+        if self.may_allow_backing {
+            return "`--allow-backing` allows it".to_owned();
+        }
+        let shown = self.shown();
+        format!("`undercroft image copy --allow-backing {shown} NEW` makes an image that needs no other file")
     }
 
     /// The path, safe to show.
@@ -193,6 +207,7 @@ impl ImageSpec {
             direct: self.direct,
             lock: self.lock,
             may_skip_lock: self.may_skip_lock,
+            may_allow_backing: self.may_allow_backing,
             write_while_in_use: self.write_while_in_use,
             allow_backing: self.allow_backing,
             ..member.clone()

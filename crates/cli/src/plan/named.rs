@@ -26,6 +26,9 @@ pub(super) fn number_of_partition(spec: &ImageSpec, name: &str) -> Result<NonZer
     let options = ImageOptions { file, allow_backing: spec.allow_backing, ..ImageOptions::read_only() };
     let device = open_image(&spec.path, options).map_err(|error| match error {
         OpenError::UnsupportedFormat { .. } => Failure::of(Kind::Unsupported, &error),
+        OpenError::OtherFileDenied { .. } => {
+            Failure::of(Kind::CannotOpen, &error).advise(spec.advice_on_backing())
+        }
         _ => Failure::of(Kind::CannotOpen, &error),
     })?;
     let table = if spec.lost_gpt { lost_gpt(&*device) } else { partitions(&*device) };
