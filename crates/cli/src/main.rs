@@ -20,6 +20,7 @@ mod mount_helper;
 mod mount_options;
 mod pattern;
 mod plan;
+mod signals;
 mod text;
 mod walk;
 mod xattrs;

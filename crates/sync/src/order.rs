@@ -88,6 +88,8 @@ lock_order! {
     TRANSACTION = "transaction", rank 740;
     /// Writes to a device that are put together before they are made. The device is called with it.
     GATHERED_WRITES = "gathered_writes", rank 800;
+    /// The list of the files with temporary names, while one gets or loses such a name.
+    TEMPORARY_NAMES = "temporary_names", rank 820;
     /// A hash bucket of the RAID stripe cache.
     STRIPE = "stripe", rank 900;
     /// What a thread that waits for a stripe of another one is told.

@@ -13,6 +13,7 @@ pub(crate) mod new_file;
 mod partition;
 pub(crate) mod recovery;
 mod rescue;
+mod temporary;
 pub(crate) mod unfinished;
 pub(crate) mod writing;
 

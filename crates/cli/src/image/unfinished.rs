@@ -1,8 +1,8 @@
 //! The file of a new image, which has another name until it is whole.
 //!
-//! It lies beside its place under a name with a dot in front, and only its owner may open it. What ends the command before it
-//! is whole leaves the place as it was; a signal leaves the unfinished file too. A file that it replaces hands the owner, group
-//! and permissions on that it has then. Only the file that was named to be replaced is replaced, and not another one that came
+//! It lies beside its place under a temporary name with a dot in front, and only its owner may open it. What ends the command
+//! before it is whole leaves the place as it was. A file that it replaces hands on the owner, group
+//! and permissions that it has then. Only the file that was named to be replaced is replaced, and not another one that came
 //! to its place meanwhile.
 
 use std::ffi::OsString;
@@ -12,8 +12,9 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::Mode;
 use rustix::process::umask;
-use tempfile::{Builder, NamedTempFile};
+use tempfile::Builder;
 
+use super::temporary::TemporaryFile;
 use crate::exit::Kind;
 use crate::failure::Failure;
 use crate::text::names::safe;
@@ -21,7 +22,7 @@ use crate::text::note::note;
 
 /// The file is removed when this is dropped, unless it was finished.
 pub(crate) struct UnfinishedFile {
-    file: NamedTempFile,
+    file: TemporaryFile,
     place: PathBuf,
     replaced: Option<fs::Metadata>,
 }
@@ -34,9 +35,10 @@ impl UnfinishedFile {
         prefix.push(".");
         let directory = directory_of(&place);
         // Others may not look into what may become a file that they may not read.
-        let made =
-            Builder::new().prefix(&prefix).permissions(Permissions::from_mode(0o600)).tempfile_in(directory);
-        let file = made.map_err(|error| {
+        let mut how = Builder::new();
+        how.prefix(&prefix).permissions(Permissions::from_mode(0o600));
+        let file = TemporaryFile::make(&how, directory);
+        let file = file.map_err(|error| {
             let shown = safe(directory.as_os_str().as_encoded_bytes());
             Failure::host(format!("cannot make a file in {shown}"), &error)
         })?;
@@ -49,7 +51,7 @@ impl UnfinishedFile {
     }
 
     pub(crate) fn file(&self) -> &File {
-        self.file.as_file()
+        self.file.file()
     }
 
     /// Gives the whole file its name, durably. Its device must be closed.
@@ -70,12 +72,11 @@ impl UnfinishedFile {
             }
             None => {
                 let usual = Permissions::from_mode(0o666 & !umask_of_process());
-                file.as_file().set_permissions(usual).map_err(|error| failed(&error))?;
+                file.file().set_permissions(usual).map_err(|error| failed(&error))?;
             }
         }
-        file.as_file().sync_all().map_err(|error| failed(&error))?;
-        let kept = if replaced.is_some() { file.persist(&place) } else { file.persist_noclobber(&place) };
-        kept.map_err(|error| failed(&error.error))?;
+        file.file().sync_all().map_err(|error| failed(&error))?;
+        file.persist(&place, replaced.is_some()).map_err(|error| failed(&error))?;
         let directory = File::open(directory_of(&place));
         directory.and_then(|directory| directory.sync_all()).map_err(|error| failed(&error))
     }

@@ -44,6 +44,7 @@ mod overwriting;
 mod partitions;
 mod rescue;
 mod resize;
+mod signalled;
 mod slips;
 mod support;
 mod tar;

@@ -4,7 +4,6 @@
 //! the signal is caught instead, from wherever it comes; at all other times it ends the program, as without a handler. The
 //! terminal keeps its settings, so that they are right whatever signal ends the program.
 
-use std::fs;
 use std::io::{self, IsTerminal, Read};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,6 +14,8 @@ use rustix::io::Errno;
 use rustix::stdio::stdin;
 use signal_hook::consts::SIGINT;
 use signal_hook::{flag, low_level};
+
+use crate::signals::is_ignored;
 
 /// The handler of SIGINT. It stays once it is there: the library cannot give back what it took the place of.
 struct Handler {
@@ -51,19 +52,6 @@ impl Handler {
         }
         has_bytes
     }
-}
-
-/// Whether the program ignores a signal, as its caller may have it do (`trap '' INT`, nohup).
-fn is_ignored(signal: i32) -> bool {
-    // Asking the system itself takes unsafe code.
-    let Ok(status) = fs::read_to_string("/proc/self/status") else { return false };
-    ignored_signals(&status).is_some_and(|ignored| ignored & 1 << (signal - 1) != 0)
-}
-
-/// The set of ignored signals in what the system tells of a process: bit 0 is signal 1.
-fn ignored_signals(status: &str) -> Option<u64> {
-    let set = status.lines().find_map(|line| line.strip_prefix("SigIgn:"))?;
-    u64::from_str_radix(set.trim(), 16).ok()
 }
 
 /// A text is being typed, until this is dropped.
