@@ -11,7 +11,7 @@ OTHER is an image, a directory of this machine, or a tar archive (as it is or co
 containers (an OCI layout, an archive of one, or what `docker save` writes) the files are compared, as `mkfs --from` takes them; `dir:` or \
 `tar:` in front of its name compares the layout itself. Each line names a path and what differs: `only in` one of the two, kind, content, size, mode, owner, group, mtime, xattrs, target, device or links. Of \
 directories that an archive does not name nothing is compared, and a time without a fraction only to the second. An empty lost+found \
-is no difference.
+is no difference. `--json` has what either side has under `values`, by the words in `differs`.
 
 Ends as diff does: 0 nothing differs, 1 something does, 2 it could not be compared.
 

@@ -175,6 +175,20 @@ fn differences_are_told_by_what_differs() {
     assert_eq!(words("/c"), ["owner", "group"]);
     assert_eq!(words("/sparse")[0], "size");
     assert_eq!(words("/d/below")[0], "content");
+    let value = |path: &str, word: &str| {
+        let at = found.as_array().unwrap().iter().find(|difference| difference["path"] == path).unwrap();
+        (at["values"][word]["image"].clone(), at["values"][word]["other"].clone())
+    };
+    assert_eq!(value("/f", "mode"), ("0600".into(), "0644".into()));
+    assert_eq!(value("/c", "owner"), (5.into(), 0.into()));
+    assert_eq!(value("/c", "group"), (6.into(), 0.into()));
+    assert_eq!(value("/sparse", "size"), ((2 << 20).into(), (1 << 20).into()));
+    assert_eq!((value("/l", "target").0["target"]).as_str(), Some("d"));
+    assert_eq!(value("/f", "mtime").0, "2001-02-03T04:05:06.000000000Z");
+    assert_eq!(value("/f", "xattrs").0[0]["name"], "user.a");
+    let text = at(&["diff", "ext4", "xfs"]);
+    let text = String::from_utf8(text.stdout).unwrap();
+    assert!(text.contains("/f: mode 0600, 0644; mtime 2001"), "{text}");
     let text = at(&["diff", "--ignore", "mtime,xattrs", "ext4", "xfs"]);
     let text = String::from_utf8(text.stdout).unwrap();
     assert!(

@@ -4,6 +4,7 @@
 
 mod digest;
 mod manifest;
+mod told;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -11,16 +12,19 @@ use std::io::{self, Read, Write};
 use std::path::Path;
 
 use serde::Serialize;
+use serde_json::json;
 use undercroft_populate::{Compression, DirectorySource, is_image_layout, split_kind};
-use undercroft_vfs::FileType;
+use undercroft_vfs::{DeviceNumber, FileType, Timestamp};
 
-use self::manifest::{Item, Manifest};
+use self::manifest::{Item, ItemMetadata, Manifest};
+use self::told::{Sides, Told};
 use crate::args::diff::Aspect;
 use crate::commands::edit::put::{archive_source, source_failure};
 use crate::exit::Kind;
 use crate::failure::{Complaints, Failure};
 use crate::image;
 use crate::plan::{DiffPlan, Format, ImageSpec};
+use crate::text::human;
 use crate::text::names::{self, safe};
 use crate::text::out::{JsonArray, Out};
 
@@ -34,6 +38,9 @@ struct Difference {
     path: names::Path,
     /// What differs, in words that stay the same.
     differs: Vec<&'static str>,
+    /// What either side has, by these words.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    values: BTreeMap<&'static str, Sides>,
     /// The same for people.
     #[serde(skip)]
     text: Vec<String>,
@@ -126,65 +133,57 @@ fn difference(plan: &DiffPlan, path: &[u8], ours: &Manifest, theirs: &Manifest) 
         }
         _ => {}
     }
-    let Told { words, text } = told;
+    let Told { words, text, values } = told;
     let path = [b"/", path].concat().into();
-    (!words.is_empty()).then_some(Difference { path, differs: words, text })
-}
-
-#[derive(Default)]
-struct Told {
-    words: Vec<&'static str>,
-    text: Vec<String>,
-}
-
-impl Told {
-    fn add(&mut self, word: &'static str, text: String) {
-        self.words.push(word);
-        self.text.push(text);
-    }
+    (!words.is_empty()).then_some(Difference { path, differs: words, values, text })
 }
 
 fn items(plan: &DiffPlan, one: &Item, other: &Item, coarse_times: bool, told: &mut Told) {
     let compares = |aspect| !plan.ignore.contains(&aspect);
     if one.kind != other.kind {
-        told.add("kind", format!("kind {:?}, {:?}", one.kind, other.kind).to_lowercase());
+        let kind = |kind: &FileType| format!("{kind:?}").to_lowercase();
+        told.add_values("kind", [one.kind, other.kind], kind, |kind| human::kind_word(*kind).into());
         return;
     }
     if compares(Aspect::Content) {
         if one.size_bytes != other.size_bytes {
-            told.add("size", format!("size {}, {}", one.size_bytes, other.size_bytes));
+            told.add_values("size", [one.size_bytes, other.size_bytes], u64::to_string, |&size| size.into());
         }
         if one.digest != other.digest {
             told.add("content", "content".to_owned());
         }
     }
     if one.target != other.target {
-        told.add("target", format!("target {}, {}", safe(&one.target), safe(&other.target)));
+        let value = |target: &&Vec<u8>| json!(names::Target::from(target.to_vec()));
+        told.add_values("target", [&one.target, &other.target], |target| safe(target), value);
     }
     if one.device != other.device {
-        let shown = |item: &Item| format!("{}:{}", item.device.major, item.device.minor);
-        told.add("device", format!("device {}, {}", shown(one), shown(other)));
+        let shown = |device: &DeviceNumber| format!("{}:{}", device.major, device.minor);
+        let value = |device: &DeviceNumber| json!({ "major": device.major, "minor": device.minor });
+        told.add_values("device", [one.device, other.device], shown, value);
     }
     if compares(Aspect::Links) && one.first != other.first {
-        let first = |item: &Item| format!("/{}", safe(&item.first));
-        told.add("links", format!("links with {}, {}", first(one), first(other)));
+        let firsts = [one, other].map(|item| [b"/", &item.first[..]].concat());
+        let value = |first: &Vec<u8>| json!(names::Path::from(first.clone()));
+        told.add_values("links", firsts, |first| safe(first), value);
     }
     let (Some(mine), Some(yours)) = (&one.metadata, &other.metadata) else { return };
     if compares(Aspect::Mode) && one.kind != FileType::Symlink && mine.mode != yours.mode {
-        told.add("mode", format!("mode {:04o}, {:04o}", mine.mode, yours.mode));
+        let octal = |mode: &u16| format!("{mode:04o}");
+        told.add_values("mode", [mine.mode, yours.mode], octal, |mode| octal(mode).into());
     }
     if compares(Aspect::Owner) && mine.uid != yours.uid {
-        told.add("owner", format!("owner {}, {}", mine.uid, yours.uid));
+        told.add_values("owner", [mine.uid, yours.uid], u32::to_string, |&uid| uid.into());
     }
     if compares(Aspect::Group) && mine.gid != yours.gid {
-        told.add("group", format!("group {}, {}", mine.gid, yours.gid));
+        told.add_values("group", [mine.gid, yours.gid], u32::to_string, |&gid| gid.into());
     }
     let (mine_at, yours_at) = (mine.modified, yours.modified);
     let coarse = coarse_times && (mine_at.nanoseconds == 0 || yours_at.nanoseconds == 0);
     let same_time = if coarse { mine_at.seconds == yours_at.seconds } else { mine_at == yours_at };
     if compares(Aspect::Mtime) && !same_time {
-        let shown = |time| crate::text::human::exact_time(time);
-        told.add("mtime", format!("mtime {}, {}", shown(mine_at), shown(yours_at)));
+        let shown = |time: &Timestamp| human::exact_time(*time);
+        told.add_values("mtime", [mine_at, yours_at], shown, |time| shown(time).into());
     }
     if compares(Aspect::Xattrs) && mine.xattrs != yours.xattrs {
         let mut named: Vec<_> = mine.xattrs.keys().chain(yours.xattrs.keys()).collect();
@@ -197,6 +196,13 @@ fn items(plan: &DiffPlan, one: &Item, other: &Item, coarse_times: bool, told: &m
         if named.is_empty() {
             return;
         }
+        let of = |side: &ItemMetadata| named.iter().filter(|&&name| side.xattrs.contains_key(name)).collect();
+        let sides: [Vec<_>; 2] = [of(mine), of(yours)];
+        let value = |names: &Vec<&&Vec<u8>>| {
+            names.iter().map(|&&name| json!(names::Name::from(name.clone()))).collect()
+        };
+        let [image, other] = sides.each_ref().map(value);
+        told.values.insert("xattrs", Sides { image, other });
         let named: Vec<_> = named.into_iter().map(|name| safe(name)).collect();
         told.add("xattrs", format!("xattrs {}", named.join(" ")));
     }
