@@ -10,7 +10,7 @@ use super::documents;
 use super::layout::{self, Layout};
 use crate::layers::{Layer, LayerSource};
 use crate::tar::{Archive, TarSource};
-use crate::verify::{Digest, Verified};
+use crate::verify::{Digest, Mismatch, Verified};
 use crate::{Compression, Entry, Piece, Source, SourceError, SourceErrorKind, Stream, decompressed, failure};
 
 /// What becomes true once all was read and has its digest.
@@ -84,14 +84,21 @@ impl Layer for BlobLayer {
     fn open(&self, verified: bool) -> Result<Box<dyn LayerSource>, SourceError> {
         let failed = |kind| self.layout.failed(&self.of.path, kind);
         let blob = self.blob().map_err(failed)?;
+        let suspect = verified.then(|| Suspect {
+            blob: blob.clone(),
+            of: self.of.clone(),
+            most_bytes: self.most_bytes,
+        });
         let opened =
             if verified { self.verified(&blob) } else { self.again(&blob).map(|again| (again, Vec::new())) };
-        let (archive, right) = opened.map_err(|error| failed(failure(error)))?;
+        let (archive, right) = opened.map_err(|error| {
+            failed(suspect.as_ref().and_then(Suspect::mismatch).unwrap_or_else(|| failure(error)))
+        })?;
         let shown = format!("{}: {}", self.layout.shown, self.of.path);
         // It is read once.
         let archive = Cell::new(Some(archive));
         let open = move || archive.take().ok_or_else(|| io::Error::other("a layer is read once"));
-        Ok(Box::new(Opened { source: TarSource::new(shown, Box::new(open)), right }))
+        Ok(Box::new(Opened { source: TarSource::new(shown, Box::new(open)), right, suspect }))
     }
 }
 
@@ -106,10 +113,47 @@ impl Read for Whole {
 
 impl Archive for Whole {}
 
+/// A blob that may be another one than its digest names: then no other fault of it says anything.
+struct Suspect {
+    blob: Blob,
+    of: Unpacked,
+    most_bytes: u64,
+}
+
+impl Suspect {
+    /// That it has another digest, if it has; all of it is read.
+    fn mismatch(&self) -> Option<SourceErrorKind> {
+        let all = match &self.of.digest {
+            Some(digest) => Ok((self.blob.stream(), "it", digest)),
+            None => decompressed(self.blob.stream(), self.most_bytes)
+                .map(|stream| (stream, "what is in it", &self.of.diff_id)),
+        };
+        let read = all.and_then(|(stream, what, digest)| {
+            let (mut verified, _) = Verified::new(stream, what, digest.clone());
+            io::copy(&mut verified, &mut io::sink())
+        });
+        let error = read.err()?;
+        let is_mismatch = matches!(error.get_ref(), Some(cause) if cause.is::<Mismatch>());
+        is_mismatch.then(|| failure(error))
+    }
+}
+
 /// A layer that is being read.
 struct Opened {
     source: TarSource,
     right: Right,
+    /// While it is read for the first time.
+    suspect: Option<Suspect>,
+}
+
+impl Opened {
+    /// The first reason of a failure.
+    fn reason(&self, error: SourceError) -> SourceError {
+        match self.suspect.as_ref().and_then(Suspect::mismatch) {
+            Some(mismatch) => SourceError::new(self.source.name(), mismatch),
+            None => error,
+        }
+    }
 }
 
 impl Source for Opened {
@@ -118,11 +162,11 @@ impl Source for Opened {
     }
 
     fn next_entry(&mut self) -> Result<Option<Entry>, SourceError> {
-        self.source.next_entry()
+        self.source.next_entry().map_err(|error| self.reason(error))
     }
 
     fn read_content(&mut self, buf: &mut [u8]) -> Result<Option<Piece>, SourceError> {
-        self.source.read_content(buf)
+        self.source.read_content(buf).map_err(|error| self.reason(error))
     }
 
     fn rewind(&mut self) -> Result<(), SourceError> {
@@ -132,7 +176,7 @@ impl Source for Opened {
 
 impl LayerSource for Opened {
     fn finish(&mut self) -> Result<(), SourceError> {
-        self.source.drain()?;
+        self.source.drain().map_err(|error| self.reason(error))?;
         if self.right.iter().all(|right| right.load(Ordering::Acquire)) {
             return Ok(());
         }
