@@ -80,9 +80,19 @@ impl Failure {
         Self { what: format!("{shown}: {}", self.what), advice: None, ..self }
     }
 
+    /// The same of something in an archive, which is named in front.
+    #[must_use]
+    pub(crate) fn of_archive(self, shown: &str) -> Self {
+        Self { what: format!("{shown}: {}", self.what), ..self }
+    }
+
     /// The filesystem refused something about `path` inside the image.
     pub(crate) fn inside(path: &[u8], error: &vfs::Error) -> Self {
-        Self::new(Kind::of(error), safe(path)).because(error)
+        let failure = Self::new(Kind::of(error), safe(path)).because(error);
+        match error {
+            vfs::Error::NoSpace => failure.advise("`undercroft resize` makes the filesystem larger"),
+            _ => failure,
+        }
     }
 
     /// This machine refused something about `what`.
@@ -119,7 +129,7 @@ fn words(cause: &dyn std::error::Error) -> String {
 }
 
 /// The words without the number that the standard library puts behind the system's message.
-fn without_errno(words: &str) -> String {
+pub(crate) fn without_errno(words: &str) -> String {
     const MARK: &str = " (os error ";
     let mut plain = String::with_capacity(words.len());
     let mut rest = words;

@@ -45,7 +45,7 @@ pub(crate) use shell::{Commands, ShellPlan};
 pub(crate) use tune::TunePlan;
 pub(crate) use uuid::UuidChange;
 
-use self::edit::Edit;
+use self::edit::{Edit, refuse_image_behind};
 use crate::args::edit::EditImageArgs;
 use crate::args::{Command, MountCommand, ProgramCommand, When, WholeCommand};
 use crate::exit::{Kind, Verdict};
@@ -239,6 +239,7 @@ impl Plan {
                 Self::Diff { what, format }
             }
             Command::Edit(command) => {
+                refuse_image_behind(&command)?;
                 let (image, what) = Edit::from_typed(command, &Base::Root)?;
                 let EditImageArgs { image, danger } = image;
                 let image =

@@ -196,7 +196,7 @@ impl Features {
         }
         Err(Error::Unsupported(
             format!(
-                "the filesystem uses {}, with which this program can only read it; open it read-only",
+                "the filesystem uses {}, with which this program can only read it",
                 unknown.names().join(", ")
             )
             .into(),

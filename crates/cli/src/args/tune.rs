@@ -52,10 +52,10 @@ pub(crate) struct TuneArgs {
     #[arg(short = 'r', long, value_name = "BLOCKS")]
     pub(crate) reserved_blocks: Option<u64>,
     /// User ID that reserved blocks are for
-    #[arg(short = 'u', long, value_name = "UID")]
+    #[arg(short = 'u', long, value_name = "UID", value_parser = id)]
     pub(crate) reserved_user: Option<u16>,
     /// Group ID that reserved blocks are for
-    #[arg(short = 'g', long, value_name = "GID")]
+    #[arg(short = 'g', long, value_name = "GID", value_parser = id)]
     pub(crate) reserved_group: Option<u16>,
     /// What the kernel does when it finds damage: continue, remount-ro, panic
     #[arg(short = 'e', long, value_name = "BEHAVIOUR")]
@@ -79,4 +79,12 @@ pub(crate) struct TuneArgs {
     pub(crate) danger: DangerArgs,
     #[command(flatten)]
     pub(crate) json: JsonArg,
+}
+
+/// The number of a user or group in the superblock, which has 16 bits for it; `root` is 0 everywhere.
+fn id(typed: &str) -> Result<u16, &'static str> {
+    let number = if typed == "root" { Ok(0) } else { typed.parse() };
+    number.map_err(|_| {
+        "give a number up to 65535: what names stand for is decided by the system that mounts the filesystem"
+    })
 }

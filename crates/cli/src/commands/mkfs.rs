@@ -190,10 +190,14 @@ fn decide(plan: &MkfsPlan, device: &dyn BlockDevice) -> Result<Made, Failure> {
 /// Tells how to have what is not supported, where it is nothing else that is refused.
 fn xfs_failure(device: &dyn BlockDevice, options: &xfs::MkfsOptions, error: &MkfsError) -> Failure {
     let failure = Failure::of(Kind::of_mkfs(error), error);
-    let small = xfs::MkfsOptions { small: true, ..options.clone() };
-    let is_small =
-        matches!(error, MkfsError::Refused(_)) && !options.small && xfs::plan_mkfs(device, &small).is_ok();
+    let is_small = matches!(error, MkfsError::Refused(_)) && is_only_small(device, options);
     if is_small { failure.advise("`--small` makes it all the same") } else { failure }
+}
+
+/// Whether an XFS that is refused would be made if what mkfs.xfs does not support were.
+pub(crate) fn is_only_small(device: &dyn BlockDevice, options: &xfs::MkfsOptions) -> bool {
+    let small = xfs::MkfsOptions { small: true, ..options.clone() };
+    !options.small && xfs::plan_mkfs(device, &small).is_ok()
 }
 
 /// Makes the image of a file that is not there or is empty, and tells which of these it was.

@@ -16,7 +16,7 @@ use tempfile::Builder;
 
 use super::temporary::TemporaryFile;
 use crate::exit::Kind;
-use crate::failure::Failure;
+use crate::failure::{Failure, without_errno};
 use crate::text::names::safe;
 use crate::text::note::note;
 
@@ -66,7 +66,8 @@ impl UnfinishedFile {
                     let what = format!("{shown} is another file now than the one to be replaced");
                     return Err(Failure::new(Kind::Host, what));
                 }
-                for (what, error) in hand_over(file.as_file(), &now) {
+                for (what, error) in hand_over(file.file(), &now) {
+                    let error = without_errno(&error.to_string());
                     note(format_args!("{shown} does not keep its {what}: {error}"));
                 }
             }

@@ -9,6 +9,7 @@ use undercroft_disk::definition::{ContentFormat, SourceDefinition};
 use undercroft_disk::fat::{FatOptions, make_fat};
 use undercroft_disk::sources::{Below, Directories, OneFile};
 use undercroft_disk::swap::make_swap;
+use undercroft_diskfs::mkfs::MkfsError;
 use undercroft_ext4 as ext4;
 use undercroft_populate::{DirectorySource, EntryPath, FileId, OpenSource, Source, SourceError, open_source};
 use undercroft_vfs::Timestamp;
@@ -16,8 +17,8 @@ use undercroft_xfs as xfs;
 
 use super::parts::Part;
 use crate::commands::mkfs::fill::{FillFailure, Filling, kind};
-use crate::commands::mkfs::make_on;
 use crate::commands::mkfs::size::{fix_blocks, least_bytes, with_advice};
+use crate::commands::mkfs::{is_only_small, make_on};
 use crate::exit::Kind;
 use crate::failure::Failure;
 use crate::image::{self, OpenArray};
@@ -149,6 +150,14 @@ fn make_filesystem(
     is_zeroed: bool,
 ) -> Result<(), Failure> {
     let options = options_of(part, format)?;
+    if let NewFormat::Xfs(xfs) = &options
+        && let Err(error @ MkfsError::Refused(_)) = xfs::plan_mkfs(&**device, xfs)
+        && is_only_small(&**device, xfs)
+    {
+        return Err(part
+            .failed(Kind::of_mkfs(&error), &error)
+            .advise("make the partition larger, or its format ext4"));
+    }
     let sources = sources(part)?;
     if sources.is_empty() {
         return make_on(&**device, options, is_zeroed)

@@ -15,7 +15,7 @@ use uuid::{Builder, Uuid};
 
 use super::content;
 use crate::exit::Kind;
-use crate::failure::Failure;
+use crate::failure::{Failure, without_errno};
 use crate::plan::kind_of;
 
 /// What a partition has at least where nothing says more.
@@ -111,7 +111,7 @@ impl<'a> Part<'a> {
 
     /// A failure that names the partition.
     pub(super) fn failed(&self, kind: Kind, what: &dyn std::fmt::Display) -> Failure {
-        Failure::new(kind, format!("{}: {what}", self.shown))
+        Failure::new(kind, format!("{}: {}", self.shown, without_errno(&what.to_string())))
     }
 
     /// How large it may become. What is left over is not known yet.

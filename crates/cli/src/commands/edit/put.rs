@@ -319,7 +319,7 @@ fn failure(base: &[u8], archive: Option<&str>, error: &Error) -> Failure {
         error @ Error::Reader => return Failure::of(Kind::Host, error),
     };
     match archive {
-        Some(archive) => failure.of_part(&safe(archive.as_bytes())),
+        Some(archive) => failure.of_archive(&safe(archive.as_bytes())),
         None => failure,
     }
 }

@@ -139,7 +139,13 @@ impl Filling {
     ) -> Result<(Contents, Used), FillFailure> {
         let open_failed = |error: vfs::Error| Failure::of(Kind::of(&error), &error);
         let gathered = Arc::new(Gathered::new(Arc::clone(device)));
-        let filesystem = open_unlogged(Arc::clone(&gathered) as Device, made).map_err(open_failed)?;
+        let filesystem =
+            open_unlogged(Arc::clone(&gathered) as Device, made).map_err(|error| match &error {
+                // A feature that was asked for, as everything else that is made here is written too.
+                vfs::Error::Unsupported(_) => open_failed(error)
+                    .advise("leave that feature off, or make the filesystem without `--from`"),
+                _ => open_failed(error),
+            })?;
         let vfs = Vfs::new(filesystem, CACHES);
         for source in &mut self.sources {
             source.rewind().map_err(|error| Failure::of(kind(&error.kind), &error))?;

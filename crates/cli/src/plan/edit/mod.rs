@@ -2,6 +2,7 @@
 
 mod acl;
 mod mode;
+mod order;
 mod owner;
 mod put;
 mod size;
@@ -16,6 +17,7 @@ use undercroft_vfs::{DeviceNumber, NewKind, NewTime};
 
 pub(crate) use acl::{AclChange, AclEntry, Permissions, Subject};
 pub(crate) use mode::parse as parse_mode;
+pub(crate) use order::refuse_image_behind;
 pub(crate) use owner::{GroupSpec, Id, OwnerSpec};
 pub(crate) use put::{Put, PutOwner, TarIn};
 pub(crate) use size::SizeChange;
