@@ -17,7 +17,6 @@ use crate::image::{self, Filesystem, FilesystemKind, Located};
 use crate::plan::{Format, ImageSpec, NewSize};
 use crate::text::bar::Bar;
 use crate::text::human;
-use crate::text::names::safe;
 use crate::text::out::Out;
 
 /// How it has become smaller.
@@ -53,19 +52,15 @@ struct MinimumReport {
 /// Gives a filesystem another size, and tells which, or tells how small it can become.
 pub(crate) fn run(spec: &ImageSpec, size: NewSize, format: Format) -> Result<(), Failure> {
     if let Some(live) = client::find(spec)? {
-        let point = live.served.point.to_path();
-        let mounted = safe(live.served.image.as_bytes());
+        let smaller = || live.is_mounted(", and becomes smaller only while it is not");
         return match size {
-            NewSize::Minimum | NewSize::ShowMinimum => {
-                let what = format!(
-                    "{mounted} is mounted on {}, and becomes smaller only while it is not",
-                    point.display()
-                );
-                Err(Failure::new(Kind::Unsupported, what)
-                    .advise(format!("`undercroft unmount {}` first", point.display())))
-            }
+            NewSize::Minimum | NewSize::ShowMinimum => Err(smaller()),
             NewSize::WholeDevice => grow::run(spec, None, format),
-            NewSize::Bytes(bytes) => grow::run(spec, Some(bytes), format),
+            NewSize::Bytes(bytes) => grow::run(spec, Some(bytes), format).map_err(|failure| {
+                // That the size makes no sense is said of one that is smaller than the filesystem.
+                let is_smaller = failure.kind() == Kind::Usage && live.served.filesystem.starts_with("ext");
+                if is_smaller { smaller() } else { failure }
+            }),
         };
     }
     client::refuse_directory(spec)?;

@@ -36,11 +36,7 @@ pub(crate) fn run(spec: &ImageSpec, plan: &TunePlan, format: Format) -> Result<(
         return info::run(spec, format);
     }
     if let Some(live) = client::find(spec)? {
-        let point = live.served.point.to_path();
-        let mounted = safe(live.served.image.as_bytes());
-        let what = format!("{mounted} is mounted on {}, and is tuned only while it is not", point.display());
-        return Err(Failure::new(Kind::Unsupported, what)
-            .advise(format!("`undercroft unmount {}` first", point.display())));
+        return Err(live.is_mounted(", and is tuned only while it is not"));
     }
     client::refuse_directory(spec)?;
     let shown = spec.shown();

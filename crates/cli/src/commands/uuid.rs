@@ -15,7 +15,6 @@ use crate::failure::Failure;
 use crate::image::writing::Writing;
 use crate::image::{self, Filesystem, FilesystemKind, Use};
 use crate::plan::{Format, ImageSpec, UuidChange};
-use crate::text::names::safe;
 use crate::text::out::Out;
 
 /// A filesystem's UUID.
@@ -47,14 +46,7 @@ pub(crate) fn run(spec: &ImageSpec, change: Option<UuidChange>, format: Format) 
             _ => return Err(no_answer()),
         },
         (Some(live), Some(_)) => {
-            let point = live.served.point.to_path();
-            let what = format!(
-                "{} is mounted on {}, and its UUID changes only while it is not",
-                safe(live.served.image.as_bytes()),
-                point.display()
-            );
-            let advice = format!("`undercroft unmount {}` first", point.display());
-            return Err(Failure::new(Kind::Unsupported, what).advise(advice));
+            return Err(live.is_mounted(", and its UUID changes only while it is not"));
         }
         (None, None) => {
             client::refuse_directory(spec)?;

@@ -64,6 +64,13 @@ impl Live {
         safe(&self.served.point.0)
     }
 
+    /// Refuses what is done only while it is not mounted; `but` says so.
+    pub(crate) fn is_mounted(&self, but: &str) -> Failure {
+        let (image, point) = (safe(self.served.image.as_bytes()), self.point());
+        Failure::new(Kind::CannotOpen, format!("{image} is mounted on {point}{but}"))
+            .advise(format!("`undercroft unmount {point}` first"))
+    }
+
     fn is_of_another(&self) -> bool {
         self.user != rustix::process::geteuid().as_raw()
     }

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use undercroft_block::ImageFormat;
 use undercroft_block::partition::{PartitionKind, Scheme};
 use undercroft_disk::definition::{
-    self, ContentFormat, DiskDefinition, PartitionDefinition, SizeDefinition, SourceDefinition,
+    self, ContentFormat, DefinitionError, DiskDefinition, PartitionDefinition, SizeDefinition,
+    SourceDefinition,
 };
 
 use super::mkfs::{self, format_of_new};
@@ -191,13 +192,11 @@ impl CreatePlan {
                 .advise("give `-` as the image, or leave it off"));
         }
         let mut definition = match (&typed.config, &typed.definitions) {
-            (Some(file), _) => {
-                definition::toml::read(file).map_err(|error| Failure::of(Kind::Usage, &error))?
-            }
+            (Some(file), _) => definition::toml::read(file).map_err(|error| no_definition(&error))?,
             (None, Some(dir)) => {
                 let architecture = typed.architecture.as_deref();
                 definition::repart::read(dir, typed.root.as_deref(), architecture)
-                    .map_err(|error| Failure::of(Kind::Usage, &error))?
+                    .map_err(|error| no_definition(&error))?
             }
             (None, None) => DiskDefinition {
                 partitions: typed.parts.iter().map(|part| parse_part(part)).collect::<Result<_, _>>()?,
@@ -255,6 +254,10 @@ impl AddPlan {
         partition.one_file_system = typed.one_file_system;
         Ok(Self { image, partition, seed: typed.seed, architecture: typed.architecture })
     }
+}
+
+fn no_definition(error: &DefinitionError) -> Failure {
+    Failure::of(if error.is_unread { Kind::Host } else { Kind::Usage }, error)
 }
 
 /// `NAME=FORMAT:SIZE[:SOURCE]`, `NAME=raw:FILE`.

@@ -1,6 +1,7 @@
 //! The program as people and scripts meet it: the real binary, in fresh directories, against images that Linux's own
 //! tools made, and checked by Linux's own tools. Most of it needs root, for loop mounts, owners and device nodes.
 
+mod advice;
 mod archives;
 mod bench;
 mod block_device;

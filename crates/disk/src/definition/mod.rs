@@ -7,6 +7,7 @@ pub mod repart;
 pub mod toml;
 
 use std::fmt;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use uuid::Uuid;
@@ -30,11 +31,17 @@ pub struct DefinitionError {
     pub path: PathBuf,
     /// What is wrong.
     pub what: String,
+    /// The file or directory could not be read; otherwise what it says cannot be.
+    pub is_unread: bool,
 }
 
 impl DefinitionError {
     fn new(path: &Path, what: impl fmt::Display) -> Self {
-        Self { path: path.to_owned(), what: what.to_string() }
+        Self { path: path.to_owned(), what: what.to_string(), is_unread: false }
+    }
+
+    fn unread(path: &Path, error: &io::Error) -> Self {
+        Self { is_unread: true, ..Self::new(path, error) }
     }
 }
 

@@ -31,7 +31,7 @@ pub fn read(
     root: Option<&Path>,
     architecture: Option<&str>,
 ) -> Result<DiskDefinition, DefinitionError> {
-    let failed = |error: std::io::Error| DefinitionError::new(dir, error);
+    let failed = |error: std::io::Error| DefinitionError::unread(dir, &error);
     let mut files = Vec::new();
     for entry in fs::read_dir(dir).map_err(failed)? {
         let path = entry.map_err(failed)?.path();
@@ -45,11 +45,12 @@ pub fn read(
     }
     let partitions = files.iter().map(|path| {
         let failed = |what: &dyn std::fmt::Display| DefinitionError::new(path, what);
-        let found = fs::metadata(path).map_err(|error| failed(&error))?;
+        let unread = |error: std::io::Error| DefinitionError::unread(path, &error);
+        let found = fs::metadata(path).map_err(unread)?;
         if found.len() > FILE_MAX_BYTES {
             return Err(failed(&"it is too long for a definition"));
         }
-        let text = fs::read_to_string(path).map_err(|error| failed(&error))?;
+        let text = fs::read_to_string(path).map_err(unread)?;
         parse(&text, root, architecture).map_err(|what| failed(&what))
     });
     Ok(DiskDefinition { partitions: partitions.collect::<Result<_, _>>()?, ..DiskDefinition::default() })

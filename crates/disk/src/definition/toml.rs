@@ -93,7 +93,7 @@ enum Sources {
 /// # Errors
 /// [`DefinitionError`]: it cannot be read, or says what cannot be.
 pub fn read(path: &Path) -> Result<DiskDefinition, DefinitionError> {
-    let failed = |error: std::io::Error| DefinitionError::new(path, error);
+    let failed = |error: std::io::Error| DefinitionError::unread(path, &error);
     if std::fs::metadata(path).map_err(failed)?.len() > MAX_BYTES {
         return Err(DefinitionError::new(path, "it is too long for a definition"));
     }

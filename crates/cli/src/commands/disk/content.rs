@@ -95,7 +95,12 @@ fn forget_old(part: &Part<'_>, device: &Device) -> Result<(), Failure> {
 
 /// The file whose bytes a partition gets: all of it, whatever it holds, unless a part of it is named.
 pub(super) fn open_blocks(blocks: &Path) -> Result<(Device, Option<OpenArray>), Failure> {
-    image::open_whole(&ImageSpec::parse(blocks.as_os_str())?)
+    let spec = ImageSpec::parse(blocks.as_os_str())?;
+    if spec.array.is_none() {
+        let found = std::fs::metadata(&spec.path);
+        found.map_err(|error| Failure::host(spec.shown(), &error))?;
+    }
+    image::open_whole(&spec)
 }
 
 fn copy_blocks(part: &Part<'_>, blocks: &Path, device: &Device, is_zeroed: bool) -> Result<(), Failure> {

@@ -11,7 +11,6 @@ use crate::failure::Failure;
 use crate::image::writing::Writing;
 use crate::image::{self, Opened, Use};
 use crate::plan::ImageSpec;
-use crate::text::names::safe;
 
 /// With what rights edits are made: the image's user may change all of it.
 pub(super) const CALLER: Credentials = Credentials::root();
@@ -87,8 +86,6 @@ fn refuse_mounted(spec: &ImageSpec) -> Result<(), Failure> {
     let Some(live) = client::find(spec)? else {
         return client::refuse_directory(spec);
     };
-    let (image, point) = (safe(live.served.image.as_bytes()), live.point());
-    let what = format!("{image} is mounted on {point}");
-    Err(Failure::new(Kind::CannotOpen, what)
-        .advise(format!("make the change there, or `undercroft unmount {point}` first")))
+    let point = live.point();
+    Err(live.is_mounted("").advise(format!("make the change there, or `undercroft unmount {point}` first")))
 }
