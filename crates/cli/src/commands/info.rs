@@ -1,5 +1,6 @@
 //! `info`: what a filesystem is, what state it was left in, and how full it is.
 
+mod settings;
 pub(crate) mod xfs;
 
 use std::borrow::Cow;
@@ -9,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use undercroft_ext4::{Ext4, State, Superblock};
 use undercroft_vfs::{Error, FileSystem, StatFs, Timestamp};
 
+use self::settings::Settings;
 use super::disk::DiskReport;
 use super::mounts::MountRecord;
 use crate::control::client::{self, Live};
@@ -74,6 +76,8 @@ pub(crate) struct Report {
     /// What the kernel does when it finds damage, by tune2fs's word.
     #[serde(default)]
     on_error: Option<Cow<'static, str>>,
+    #[serde(flatten)]
+    settings: Settings,
     lifetime_writes_kib: u64,
     features: Vec<String>,
     /// Where it is mounted now, and how it is doing there.
@@ -356,6 +360,7 @@ fn report_of(ext4: &Ext4, partition: Option<u32>, mounted: Option<&Served>) -> R
         mounts_most: superblock.mounts_most(),
         check_interval_seconds: superblock.check_interval_s(),
         on_error: superblock.on_error().map(|on_error| on_error.name().into()),
+        settings: Settings::of(superblock),
         lifetime_writes_kib: superblock.lifetime_writes_kib(),
         features: superblock.features().names(),
         mount: None,
@@ -477,6 +482,9 @@ impl Report {
         }
         line("", &self.check_words())?;
         line("on error", self.on_error.as_deref().unwrap_or("not known"))?;
+        for (label, value) in self.settings.lines() {
+            line(label, &value)?;
+        }
         if let Some(encoding) = &self.encoding {
             line("names", &format!("{encoding} where case is ignored"))?;
         }

@@ -46,6 +46,52 @@ fn a_filesystem_is_tuned_in_the_words_of_tune2fs() {
     assert!(undercroft(["tune", "-l", path]).text().contains("has_journal"));
 }
 
+/// Whatever can be set is listed, as tune2fs lists it.
+#[test]
+fn what_was_set_is_listed() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("a.img");
+    make_filesystem(&image, "ext4", "16M");
+    let path = image.to_str().unwrap();
+    let args = "-r 77 -u 5 -g 6 -o ^acl,debug,journal_data_writeback -E stride=4,stripe_width=8,mount_opts=nobh,hash_alg=tea";
+    for set in [&[][..], &args.split(' ').collect::<Vec<_>>()] {
+        if !set.is_empty() {
+            undercroft(["tune", path].iter().chain(set)).succeeded();
+        }
+        let dump = tool(&format!("tune2fs -l {path}"), dir.path());
+        let fact = |label: &str| {
+            let line = dump.lines().find_map(|line| line.strip_prefix(label)?.strip_prefix(':'));
+            line.unwrap_or_default().trim().to_owned()
+        };
+        let word = |label: &str| fact(label).split(' ').next().unwrap_or_default().to_owned();
+        let report = undercroft(["tune", "-l", "--json", path]).json();
+        let number = |label: &str| serde_json::Value::from(word(label).parse::<u64>().unwrap_or(0));
+        assert_eq!(report["reserved_blocks"], number("Reserved block count"));
+        assert_eq!(report["reserved_uid"], number("Reserved blocks uid"));
+        assert_eq!(report["reserved_gid"], number("Reserved blocks gid"));
+        assert_eq!(report["raid_stride"], number("RAID stride"));
+        assert_eq!(report["raid_stripe_width"], number("RAID stripe width"));
+        assert_eq!(report["mount_options"], fact("Mount options"));
+        assert_eq!(report["directory_hash"], fact("Default directory hash"));
+        assert_eq!(report["directory_hash_seed"], fact("Directory Hash Seed"));
+        let options = report["default_mount_options"].as_array().unwrap().iter();
+        let mut options: Vec<_> = options.map(|option| option.as_str().unwrap().to_owned()).collect();
+        let mut expected: Vec<_> = fact("Default mount options").split(' ').map(str::to_owned).collect();
+        options.sort();
+        expected.sort();
+        assert_eq!(options, expected);
+    }
+    let text = undercroft(["tune", "-l", path]).text();
+    for line in [
+        "  reserved  77 blocks, for uid 5 and gid 6\n",
+        "  options   debug user_xattr journal_data_writeback nobh\n",
+        "  raid      stride 4, stripe width 8\n",
+        "  hash      tea, seed ",
+    ] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+}
+
 /// As tune2fs lists it.
 #[test]
 fn when_a_filesystem_is_to_be_checked_is_listed() {

@@ -275,6 +275,38 @@ impl Superblock {
         OnError::by_number(self.raw.s_errors.get())
     }
 
+    /// The user and the group that reserved blocks are for, beside the superuser.
+    #[must_use]
+    pub fn reserved_for(&self) -> (u16, u16) {
+        (self.raw.s_def_resuid.get(), self.raw.s_def_resgid.get())
+    }
+
+    /// The mount options that it has by itself, by the names that tune2fs gives them.
+    #[must_use]
+    pub fn mount_defaults(&self) -> Vec<&'static str> {
+        MountDefault::names_in(self.raw.s_default_mount_opts.get())
+    }
+
+    /// More mount options that it has by itself, as text.
+    #[must_use]
+    pub fn mount_options(&self) -> &[u8] {
+        let text = &self.raw.s_mount_opts;
+        let len = text.iter().position(|&byte| byte == 0);
+        len.map_or(&text[..], |len| &text[..len])
+    }
+
+    /// Blocks on a disk of an array before the next disk, and on all disks that hold data; 0 where that is not said.
+    #[must_use]
+    pub fn stripe(&self) -> (u16, u32) {
+        (self.raw.s_raid_stride.get(), self.raw.s_raid_stripe_width.get())
+    }
+
+    /// How names in new directories are hashed; `None` where the number is not known.
+    #[must_use]
+    pub fn hash_algorithm(&self) -> Option<HashAlgorithm> {
+        HashAlgorithm::by_number(self.raw.s_def_hash_version)
+    }
+
     /// KiB ever written through a mount.
     #[must_use]
     pub fn lifetime_writes_kib(&self) -> u64 {

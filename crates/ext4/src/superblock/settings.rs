@@ -67,6 +67,25 @@ impl HashAlgorithm {
             _ => None,
         }
     }
+
+    /// The word of Linux's tools.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Legacy => "legacy",
+            Self::HalfMd4 => "half_md4",
+            Self::Tea => "tea",
+        }
+    }
+
+    pub(super) const fn by_number(number: u8) -> Option<Self> {
+        match number {
+            0 => Some(Self::Legacy),
+            1 => Some(Self::HalfMd4),
+            2 => Some(Self::Tea),
+            _ => None,
+        }
+    }
 }
 
 /// A mount option that a filesystem has by itself.
@@ -114,6 +133,12 @@ impl MountDefault {
     /// The names of all.
     pub fn names() -> impl Iterator<Item = &'static str> {
         MOUNT_DEFAULTS.iter().map(|(name, ..)| *name)
+    }
+
+    /// The names of those that the superblock's bits have.
+    pub(super) fn names_in(bits: u32) -> Vec<&'static str> {
+        let has = |&&(_, own, mask): &&(&str, u32, u32)| bits & mask == own;
+        MOUNT_DEFAULTS.iter().filter(has).map(|(name, ..)| *name).collect()
     }
 
     /// The superblock's bits, with this option on or off. Any mode of the journal goes where one is switched off.
