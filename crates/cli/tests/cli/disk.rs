@@ -317,7 +317,7 @@ fn what_cannot_be_made_leaves_nothing_behind() {
         ("disk create disk.img root=ext4:4M:none", 8, "none: No such file"),
         ("disk create disk.img esp=vfat:4M:tree", 8, "symbolic links"),
         ("disk create disk.img a=none:1M b=none:1M --table gpt --id xyz", 2, "no UUID"),
-        ("disk create disk.img a=raw:tree.tar:x", 3, "tree.tar:x"),
+        ("disk create disk.img a=raw:tree.tar:x", 8, "tree.tar:x: No such file"),
         ("disk create disk.img", 2, "has no partitions"),
         ("disk create disk.vdi a=none:1M", 4, "images of the format vdi"),
         ("disk create disk.img a=vfat:1M --sector-size 4096", 4, "sectors of 512"),
