@@ -1,4 +1,6 @@
-//! What the program's caller decided about signals.
+//! Signals that the program's caller has it ignore, as a shell does for a job in the background, and nohup.
+//!
+//! They stay ignored: a handler is set for the others only.
 
 use std::fs;
 
@@ -13,4 +15,15 @@ pub(crate) fn is_ignored(signal: i32) -> bool {
 fn ignored_signals(status: &str) -> Option<u64> {
     let set = status.lines().find_map(|line| line.strip_prefix("SigIgn:"))?;
     u64::from_str_radix(set.trim(), 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ignored_signals;
+
+    #[test]
+    fn the_set_is_read_from_its_line() {
+        assert_eq!(ignored_signals("Name:\tx\nSigIgn:\t0000000000001002\n"), Some(0x1002));
+        assert_eq!((ignored_signals(""), ignored_signals("SigIgn:\tx")), (None, None));
+    }
 }
