@@ -36,7 +36,7 @@ const MANAGERS: &[Manager] = &[
     },
 ];
 
-/// A program, and the packages that have it.
+/// A program, under any of the names before and behind a bar, and the packages that have it.
 struct Need {
     program: &'static str,
     apt: &'static str,
@@ -100,6 +100,7 @@ const NEEDS: &[Need] = &[
     need("stress-ng", ["stress-ng"; 5]),
     need("zstd", ["zstd"; 5]),
     need("valgrind", ["valgrind"; 5]),
+    need("chromium|chromium-browser", ["chromium"; 5]),
     need("python3", ["python3", "python3", "python", "python3", "python3"]),
 ];
 
@@ -134,7 +135,7 @@ pub(crate) fn is_root() -> Result<bool, String> {
 }
 
 fn missing() -> Vec<&'static Need> {
-    NEEDS.iter().filter(|need| !is_installed(need.program)).collect()
+    NEEDS.iter().filter(|need| !need.program.split('|').any(is_installed)).collect()
 }
 
 /// Whether a program is in the search path, or in the system directories that an ordinary user's path lacks.
