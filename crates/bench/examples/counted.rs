@@ -24,6 +24,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         ops: ops.parse()?,
         file_bytes: FILE_BYTES,
         inodes: NonZeroU64::MIN,
+        separate: false,
         locks: false,
     };
     measure(&job, &|_| Err(std::io::Error::other("its worker is a thread")))?;

@@ -22,6 +22,8 @@ pub struct Job {
     pub file_bytes: NonZeroU64,
     /// Inodes of the population of [`InodeAlloc`](Workload::InodeAlloc).
     pub inodes: NonZeroU64,
+    /// Each worker has a directory of its own, instead of one that all share.
+    pub separate: bool,
     /// Count what happens at locks; costs time.
     pub locks: bool,
 }
@@ -75,6 +77,14 @@ impl Job {
         if workload.has_one_worker() && self.threads.get() > 1 {
             let target = format!("{} with more than one worker", self.target);
             return Err(BenchError::Unfit { workload, target, fitting: "one: say --threads 1" });
+        }
+        if self.separate && !workload.knows_separate_directories() {
+            let target = format!("{} in separate directories", self.target);
+            return Err(BenchError::Unfit {
+                workload,
+                target,
+                fitting: "one directory: leave --separate out",
+            });
         }
         if workload == Workload::InodeAlloc && self.created().saturating_mul(2) > self.inodes.get() {
             return Err(BenchError::TooFewInodes { inodes: self.inodes.get(), created: self.created() });

@@ -17,6 +17,7 @@
 //!     ops: NonZeroU64::new(1000).unwrap(),
 //!     file_bytes: NonZeroU64::new(4096).unwrap(),
 //!     inodes: NonZeroU64::MIN,
+//!     separate: false,
 //!     locks: false,
 //! };
 //! let outcome = measure(&job, &|_| unreachable!("workers in this process are threads"))?;
@@ -41,10 +42,12 @@ mod ext4;
 mod histogram;
 mod in_process;
 mod job;
+pub mod machine;
 mod measure;
 mod members;
 mod mounted;
 mod outcome;
+pub mod page;
 mod plot;
 mod processes;
 mod random;
@@ -53,6 +56,7 @@ mod rounds;
 mod script;
 mod sheet;
 mod sizes;
+pub mod suite;
 mod sweep;
 mod target;
 mod threads;

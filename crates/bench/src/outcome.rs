@@ -273,6 +273,7 @@ pub(crate) mod tests {
             ops: NonZeroU64::new(20).unwrap(),
             file_bytes: NonZeroU64::new(1 << 20).unwrap(),
             inodes: NonZeroU64::new(1000).unwrap(),
+            separate: false,
             locks: false,
         }
     }

@@ -35,6 +35,8 @@ pub struct Part {
     pub index: u32,
     /// How many they are.
     pub threads: NonZeroU32,
+    /// Each works in a directory of its own in `dir`.
+    pub separate: bool,
     /// Operations of each.
     pub ops: NonZeroU64,
     /// The size of the file that all share, where the workload has one.
@@ -161,12 +163,15 @@ pub fn serve_worker(part: &Part) -> io::Result<()> {
 
 impl Part {
     fn new(job: &Job, dir: &Path, index: u32) -> Self {
-        let &Job { workload, threads, ops, file_bytes, .. } = job;
-        Self { workload, dir: dir.to_owned(), index, threads, ops, file_bytes }
+        let &Job { workload, threads, separate, ops, file_bytes, .. } = job;
+        Self { workload, dir: dir.to_owned(), index, threads, separate, ops, file_bytes }
     }
 
     fn work(&self) -> Result<Word, BenchError> {
-        let dir = MountedDirectory::open(&self.dir)?;
+        let mut dir = MountedDirectory::open(&self.dir)?;
+        if self.separate {
+            dir = script::own_directory(&dir, self.index)?;
+        }
         // A worker that cannot be heard need not start.
         let start = || say(&Word::Ready).is_ok() && take_start();
         if self.index == self.threads.get() {

@@ -101,7 +101,12 @@ impl Counted {
 fn run_in(job: &Job, dir: &VfsDirectory, counted: &dyn Fn() -> Counted) -> Result<Measured, BenchError> {
     let shared_bytes = job.file_bytes.get();
     let changer = job.workload.has_changer().then(|| CreateUnlink::new(dir, job.threads.get()));
-    let worker = |index| script::of_worker(job.workload, dir, index, shared_bytes);
+    let own = if job.separate { 0..job.threads.get() } else { 0..0 };
+    let own = own.map(|index| script::own_directory(dir, index)).collect::<Result<Vec<_>, _>>()?;
+    let worker = |index: u32| {
+        let dir = own.get(index as usize).unwrap_or(dir);
+        script::of_worker(job.workload, dir, index, shared_bytes)
+    };
     run_threads(job, &worker, changer, counted)
 }
 
@@ -234,6 +239,7 @@ mod tests {
     use undercroft_sync::stats::Mode;
 
     use super::*;
+    use crate::directory::Directory;
     use crate::{Outcome, Target, Workload, measure};
 
     fn measured(workload: Workload, target: &str, ops: u64, locks: bool) -> Outcome {
@@ -244,6 +250,7 @@ mod tests {
             ops: NonZeroU64::new(ops).unwrap(),
             file_bytes: NonZeroU64::new(4 << 20).unwrap(),
             inodes: NonZeroU64::new(20_000).unwrap(),
+            separate: false,
             locks,
         };
         measure(&job, &|_| panic!("no process is needed")).unwrap()
@@ -270,6 +277,21 @@ mod tests {
                 assert_eq!(outcome.growth.is_some(), workload.keeps_files());
             }
         }
+    }
+
+    #[test]
+    fn each_worker_has_its_own_directory_where_asked_for() {
+        for workload in Workload::ALL {
+            let target = Target::parse("tmpfs:".as_ref()).unwrap();
+            let job = Job { target, separate: true, ..crate::outcome::tests::job(workload) };
+            let measured = measure(&job, &|_| panic!("no process is needed"));
+            assert_eq!(measured.is_ok(), workload.knows_separate_directories(), "{workload}");
+        }
+        let fs = InProcess::Tmpfs.open_on(&InProcess::Tmpfs.device()).unwrap().fs;
+        let dir = VfsDirectory::new(fs, false).unwrap();
+        let job = Job { separate: true, ..crate::outcome::tests::job(Workload::CreateMany) };
+        run_in(&job, &dir, &|| Counted::NOTHING).unwrap();
+        assert_eq!(dir.list().unwrap(), 2 + u64::from(job.threads.get()), "only directories, one for each");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::sizes::{
     FILE_BYTES, OVERWRITE_BYTES, ROW_BYTES, SEQUENTIAL_BYTES, SMALL_WRITE_BYTES, WRITE_BYTES,
 };
 
-/// What the workers do, all of them in one directory.
+/// What the workers do, all of them in one directory unless each is given its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Workload {
     /// Each creates an empty file under a name of its own and unlinks it.
@@ -206,6 +206,13 @@ impl Workload {
     #[must_use]
     pub const fn has_one_worker(self) -> bool {
         matches!(self, Self::RaidRebuild)
+    }
+
+    /// Whether each worker may also have a directory of its own. The others share names, or make directories anyway, or
+    /// are not about names.
+    #[must_use]
+    pub const fn knows_separate_directories(self) -> bool {
+        matches!(self, Self::CreateUnlink | Self::Rename | Self::CreateMany)
     }
 
     /// What it is measured on.

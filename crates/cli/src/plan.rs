@@ -20,6 +20,7 @@ mod mkfs;
 mod mkfs_from;
 mod named;
 mod shell;
+mod suite;
 mod tune;
 mod uuid;
 
@@ -42,6 +43,7 @@ pub(crate) use md::{Change, MdPlan, NewArrayPlan, NewMembers, Waiting};
 pub(crate) use mkfs::{MkfsPlan, NewFormat};
 pub(crate) use mkfs_from::{FillPlan, Free, MOST_BYTES, digest};
 pub(crate) use shell::{Commands, ShellPlan};
+pub(crate) use suite::{Against, SuitePlan};
 pub(crate) use tune::TunePlan;
 pub(crate) use uuid::UuidChange;
 
@@ -262,7 +264,7 @@ impl Plan {
                 Self::Md { what: Box::new(what), format: if json { Format::Json } else { format } }
             }
             Command::Bench(typed) => Self::Bench {
-                format: Format::of(typed.json.json),
+                format: Format::of(typed.wants_json()),
                 what: Box::new(BenchPlan::from_typed(typed)?),
             },
             Command::Program(command) => Self::of_the_program(command),

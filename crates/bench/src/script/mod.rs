@@ -27,6 +27,9 @@ pub(crate) use rebuild::{PlainRebuild, Rebuild};
 /// Names that the workloads about existing names find in their directory.
 pub(crate) const STANDING_NAMES: u64 = 10_000;
 
+/// The number in the name of a worker's own directory: no file of any worker comes to it.
+const OWN_DIRECTORY: u64 = u64::MAX;
+
 /// One worker's part in a workload.
 pub(crate) trait Script {
     /// One operation.
@@ -79,6 +82,11 @@ pub(crate) fn of_worker<'d, D: Directory>(
             unreachable!("the job was checked: {workload} is for devices")
         }
     })
+}
+
+/// The directory of the worker with this index, where each has its own; made if it is not there.
+pub(crate) fn own_directory<D: Directory>(dir: &D, index: u32) -> Result<D, BenchError> {
+    dir.inside(&Name::new(index, OWN_DIRECTORY).0)
 }
 
 /// Makes what must be there before anything starts.

@@ -5,22 +5,35 @@ use std::num::{NonZeroU32, NonZeroU64};
 use std::path::PathBuf;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use clap::{Args, ValueHint};
+use clap::{Args, Subcommand, ValueHint};
 use undercroft_bench::Workload;
 
 use super::JsonArg;
+use super::suite::{self, SuiteArgs};
 
 /// What and how to measure.
 #[derive(Debug, Args)]
+#[command(
+    subcommand_negates_reqs = true,
+    args_conflicts_with_subcommands = true,
+    disable_help_subcommand = true
+)]
+#[command(
+    override_usage = "undercroft bench [OPTIONS] --on <TARGET> <WORKLOAD>\n       undercroft bench suite [OPTIONS] --report <DIR>"
+)]
 pub(crate) struct BenchArgs {
+    /// All workloads at once.
+    #[command(subcommand)]
+    pub(crate) suite: Option<BenchSuite>,
+
     /// What the workers do
-    #[arg(value_parser = PossibleValuesParser::new(Workload::ALL.map(Workload::name))
+    #[arg(required = true, value_parser = PossibleValuesParser::new(Workload::ALL.map(Workload::name))
         .try_map(|typed| typed.parse::<Workload>()))]
-    pub(crate) workload: Workload,
+    pub(crate) workload: Option<Workload>,
 
     /// What to measure
-    #[arg(long, value_name = "TARGET")]
-    pub(crate) on: OsString,
+    #[arg(long, value_name = "TARGET", required = true)]
+    pub(crate) on: Option<OsString>,
 
     /// Workers; as many as there are processors by default
     #[arg(long, value_name = "N")]
@@ -41,6 +54,10 @@ pub(crate) struct BenchArgs {
     /// Give each directory of the --on target one lock, as Linux does: the same as `tmpfs:plain`, `mem:ext4:plain` or `mem:xfs:plain`
     #[arg(long)]
     pub(crate) plain: bool,
+
+    /// Give each worker a directory of its own; of create-unlink, rename and create-many
+    #[arg(long)]
+    pub(crate) separate: bool,
 
     /// Count what happens at locks, and report it; costs time, and only in process
     #[arg(long)]
@@ -64,6 +81,24 @@ pub(crate) struct BenchArgs {
     /// Set by the parent of a worker process: which of the workers this is
     #[arg(long, hide = true, value_name = "INDEX")]
     pub(crate) worker: Option<u32>,
+}
+
+impl BenchArgs {
+    /// Whether JSON is asked for.
+    pub(crate) const fn wants_json(&self) -> bool {
+        match &self.suite {
+            Some(BenchSuite::Suite(suite)) => suite.json.json,
+            None => self.json.json,
+        }
+    }
+}
+
+/// What `bench` does beside one workload.
+#[derive(Debug, Subcommand)]
+pub(crate) enum BenchSuite {
+    /// Measure all workloads on all filesystems, and write a page of pictures
+    #[command(after_help = suite::NOTES)]
+    Suite(SuiteArgs),
 }
 
 const TARGETS: &str = "\
@@ -113,7 +148,9 @@ Examples:
   undercroft bench inode-alloc --on mem:xfs --compare mem:xfs:finobt=0 --inodes 10000000 --threads 1
   undercroft bench raid5-write --on mem:md5:stripes=16 --compare mem:md5:stripes=16,stripe_wake=all --threads 64
   undercroft bench raid5-sequential --on mem:md5 --compare mem:xor --threads 1
-  undercroft bench rename --on tmpfs: --threads 16 --plot rename.svg";
+  undercroft bench create-unlink --on mem:ext4 --separate --threads 8
+  undercroft bench rename --on tmpfs: --threads 16 --plot rename.svg
+  undercroft bench suite --quick --report bench      # everything, as a page of pictures";
 
 pub(super) fn notes() -> String {
     let workloads = Workload::ALL.map(|workload| {
@@ -122,6 +159,6 @@ pub(super) fn notes() -> String {
     });
     let workloads = workloads.join("\n");
     format!(
-        "{TARGETS}\n\nWorkloads, all workers in one directory; one operation of each\n{workloads}\n\n{EXAMPLES}"
+        "{TARGETS}\n\nWorkloads, all workers in one directory without --separate; one operation of each\n{workloads}\n\n{EXAMPLES}"
     )
 }

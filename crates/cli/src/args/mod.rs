@@ -18,12 +18,13 @@ mod program;
 mod read;
 mod refuse;
 pub(crate) mod shell;
+mod suite;
 mod tune;
 mod whole;
 
 use clap::{Parser, Subcommand};
 
-pub(crate) use bench::BenchArgs;
+pub(crate) use bench::{BenchArgs, BenchSuite};
 pub(crate) use common::{DangerArgs, ImageArgs, JsonArg};
 pub(crate) use disk::{AddArgs, Compress, CreateArgs, DiskCommand, DiskFamily, ImageCommand, TableKind};
 pub(crate) use get::GetArgs;
@@ -35,6 +36,7 @@ pub(crate) use mount::MountCommand;
 pub(crate) use program::ProgramCommand;
 pub(crate) use read::ReadCommand;
 pub(crate) use refuse::refuse;
+pub(crate) use suite::{SuiteAgainst, SuiteArgs};
 pub(crate) use tune::TuneArgs;
 pub(crate) use whole::WholeCommand;
 

@@ -6,7 +6,8 @@ use std::thread;
 
 use undercroft_bench::{BenchError, Job, Part, Rounds, Target};
 
-use crate::args::BenchArgs;
+use super::suite::SuitePlan;
+use crate::args::{BenchArgs, BenchSuite};
 use crate::exit::Kind;
 use crate::failure::Failure;
 
@@ -27,13 +28,21 @@ pub(crate) enum BenchPlan {
     Compare(Rounds),
     /// Each target with 1 worker, 2, and so on.
     Plot { jobs: Vec<Job>, rounds: NonZeroU32, file: PathBuf },
+    /// All workloads.
+    Suite(SuitePlan),
     /// As a worker process of another `bench`.
     Worker(Part),
 }
 
 impl BenchPlan {
-    pub(super) fn from_typed(typed: BenchArgs) -> Result<Self, Failure> {
-        let workload = typed.workload;
+    pub(super) fn from_typed(mut typed: BenchArgs) -> Result<Self, Failure> {
+        if let Some(BenchSuite::Suite(typed)) = typed.suite.take() {
+            return SuitePlan::from_typed(typed, processors().get()).map(Self::Suite);
+        }
+        let (Some(workload), Some(on)) = (typed.workload, typed.on.take()) else {
+            return Err(Failure::new(Kind::Usage, "`bench` needs a workload and a target")
+                .advise("undercroft bench create-unlink --on tmpfs:"));
+        };
         let threads = match typed.threads {
             Some(threads) => threads,
             None if workload.has_one_worker() => NonZeroU32::MIN,
@@ -46,15 +55,25 @@ impl BenchPlan {
         let file_bytes = NonZeroU64::from(typed.file_mib).saturating_mul(MIB);
         let job = |target: Target, locks| {
             let ops = typed.ops.unwrap_or_else(|| workload.default_ops(target.is_in_process()));
-            Job { workload, target, threads, ops, file_bytes, inodes: typed.inodes, locks }
+            Job {
+                workload,
+                target,
+                threads,
+                ops,
+                file_bytes,
+                inodes: typed.inodes,
+                separate: typed.separate,
+                locks,
+            }
         };
-        let mut on = Target::parse(&typed.on)?;
+        let mut on = Target::parse(&on)?;
         if let Some(index) = typed.worker {
             let Target::Mounted(dir) = &on else {
                 return Err(Failure::new(Kind::Usage, "a worker process is for `dir:PATH` only"));
             };
             let (dir, ops) = (dir.clone(), job(on, false).ops);
-            return Ok(Self::Worker(Part { workload, dir, index, threads, ops, file_bytes }));
+            let separate = typed.separate;
+            return Ok(Self::Worker(Part { workload, dir, index, threads, separate, ops, file_bytes }));
         }
         if typed.plain {
             on = on.into_plain()?;

@@ -134,6 +134,7 @@ fn there_is_a_manual_page_for_every_command() {
         "undercroft.1".to_owned(),
         "undercroft-mkfs-xfs.1".to_owned(),
         "undercroft-image-copy.1".to_owned(),
+        "undercroft-bench-suite.1".to_owned(),
     ]);
     expected.sort();
     assert_eq!(pages, expected);

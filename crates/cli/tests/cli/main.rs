@@ -4,6 +4,7 @@
 mod advice;
 mod archives;
 mod bench;
+mod bench_suite;
 mod block_device;
 mod check;
 mod control;

@@ -3,6 +3,7 @@
 //! A mounted filesystem's workers are this program again, with `--worker INDEX`; see `undercroft_bench`.
 
 mod progress;
+mod suite;
 mod text;
 
 use std::env;
@@ -49,6 +50,7 @@ pub(crate) fn run(what: &BenchPlan, format: Format) -> Result<(), Failure> {
             print(format, &comparison, |out| text::comparison(out, &comparison))
         }
         BenchPlan::Plot { jobs, rounds, file } => plot(jobs, *rounds, file, format),
+        BenchPlan::Suite(what) => suite::run(what, format),
         BenchPlan::Worker(part) => Ok(serve_worker(part)?),
     }
 }
@@ -90,6 +92,9 @@ fn worker(part: &Part) -> io::Result<Command> {
         ("--worker", part.index.into()),
     ] {
         command.arg(option).arg(number.to_string());
+    }
+    if part.separate {
+        command.arg("--separate");
     }
     Ok(command)
 }
