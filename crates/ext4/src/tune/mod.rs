@@ -10,11 +10,11 @@
 //! | `checksums` | switches the checksums of all metadata |
 //!
 //! Fields and features that nothing but the superblock shows change in one transaction, and in its copies afterwards. A
-//! journal is added to a filesystem that has none, and so without one: it is made first, and then the superblock leads to it. To
-//! remove it, the superblock forgets it first, of a filesystem that is clean; then its blocks are freed. A crash in between
-//! leaves the filesystem as it was or as it becomes, perhaps with blocks in use that no file has, which `e2fsck -p` frees. An
-//! orphan file is added and removed in the transaction that changes the superblock. The checksums of all metadata are switched
-//! after everything else but the removal of a journal.
+//! journal is added to a filesystem that has none, and so without one: it is made first, and then the superblock leads to it.
+//! Everything else comes after that, in transactions. To remove a journal, the superblock forgets it first, of a filesystem that
+//! is clean; then its blocks are freed. A crash in between leaves the filesystem as it was or as it becomes, perhaps with blocks in
+//! use that no file has, which `e2fsck -p` frees. An orphan file is added and removed in the transaction that changes the
+//! superblock. The checksums of all metadata are switched after everything else but the removal of a journal.
 //!
 //! Everything that can be refused is refused before the first change.
 //!
@@ -97,6 +97,16 @@ pub fn tune(device: &Device, options: OpenOptions, tuning: &Tuning) -> Result<()
     checksums::check(device, options, &found, tuning)?;
     let how = WriteOptions { counts_mount: false, ..WriteOptions::default() };
     let open = || Ext4::open(std::sync::Arc::clone(device), options, how);
+    let mut tuning = tuning.clone();
+    if Switches::decide(&found, &tuning.features)?.on.compat.contains(Compat::HAS_JOURNAL) {
+        let ext4 = open()?;
+        let added = check_tuning(ext4.superblock(), &tuning).and_then(|()| add_journal(&ext4, &tuning));
+        let closed = ext4.close();
+        added?;
+        closed?;
+        tuning.journal_bytes = None;
+    }
+    let tuning = &tuning;
     let ext4 = open()?;
     let superblock = ext4.superblock().clone();
     let switches = Switches::decide(&superblock, &tuning.features)?;
@@ -128,14 +138,20 @@ pub fn tune(device: &Device, options: OpenOptions, tuning: &Tuning) -> Result<()
     closed
 }
 
-/// All but removing a journal.
+/// Makes a journal, and lets the superblock lead to it.
+fn add_journal(ext4: &Ext4, tuning: &Tuning) -> Result<()> {
+    let volume = ext4.volume();
+    copies::refresh(volume)?;
+    let added = journal::add(volume, tuning.journal_bytes)?;
+    identity::change(volume, &|raw| added.put(raw))
+}
+
+/// All but adding and removing a journal.
 fn tune_open(ext4: &Ext4, switches: &Switches, tuning: &Tuning) -> Result<()> {
     let volume = ext4.volume();
     let old = volume.superblock().clone();
     let seed = fields::HashSeed::new();
     let is_on = |feature| switches.on.compat.contains(feature);
-    let added =
-        if is_on(Compat::HAS_JOURNAL) { Some(journal::add(volume, tuning.journal_bytes)?) } else { None };
     let mut places = if is_on(Compat::ORPHAN_FILE) { Some(orphan_file::reserve(volume)?) } else { None };
     let removed = old.orphan_file_inode().filter(|_| switches.off.compat.contains(Compat::ORPHAN_FILE));
     let credits = places.as_deref().map_or(0, orphan_file::credits_to_add)
@@ -150,9 +166,6 @@ fn tune_open(ext4: &Ext4, switches: &Switches, tuning: &Tuning) -> Result<()> {
     identity::change_with(volume, credits, &mut change_orphan_file, &|raw| {
         fields::put(&old, tuning, &seed, raw);
         switches.put(&old, &seed, raw);
-        if let Some(added) = &added {
-            added.put(raw);
-        }
         if removed.is_some() || is_on(Compat::ORPHAN_FILE) {
             raw.s_orphan_file_inum.set(orphan_file.get().unwrap_or(0));
         }
