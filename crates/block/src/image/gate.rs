@@ -62,6 +62,6 @@ impl ImplicitOpenGate<Ordered> for Gate {
         let file = device.duplicate()?;
         self.opened.borrow_mut().push(device);
         let options = builder.write(access == Access::ReadWrite).direct(self.options.direct);
-        Ok(Ordered::new(Arc::new(File::from_open_file(file, options)?), &self.order))
+        Ok(Ordered::new(Arc::new(File::from_open_file(file, options)?), &self.order, false))
     }
 }

@@ -25,11 +25,11 @@ const FEATURE_NAMES: u32 = 0x6803_f857;
 /// Kind, bit and name of a feature.
 const FEATURE_NAME_BYTES: u32 = 48;
 
-/// Refuses a header that imago would stumble over, or would not ask about. Answers how large a cluster is, in bytes.
+/// Refuses a header that imago would stumble over, or would not ask about.
 ///
 /// # Errors
 /// What is wrong, or why it cannot be read.
-pub(super) fn check(file: &dyn BlockDevice) -> io::Result<u64> {
+pub(super) fn check(file: &dyn BlockDevice) -> io::Result<()> {
     let head: [u8; HEADER_BYTES] = read(file, 0)?;
     if u32_at(&head, ENCRYPTION_AT) != 0 {
         return Err(io::Error::new(io::ErrorKind::Unsupported, "it is encrypted, which is not supported"));
@@ -44,13 +44,7 @@ pub(super) fn check(file: &dyn BlockDevice) -> io::Result<u64> {
             ));
         }
         Ok(())
-    })?;
-    Ok(cluster_bytes(&head))
-}
-
-/// At most [`CLUSTER_BITS_MAX`] are believed.
-fn cluster_bytes(head: &[u8; HEADER_BYTES]) -> u64 {
-    1 << u32_at(head, CLUSTER_BITS_AT).min(CLUSTER_BITS_MAX)
+    })
 }
 
 /// Sorts the table of feature names in a header that imago has just written in an order that differs from run to run: the
@@ -81,7 +75,7 @@ fn each_extension(
     if u32_at(head, VERSION_AT) < EXTENDED {
         return Ok(());
     }
-    let cluster_end = cluster_bytes(head);
+    let cluster_end = 1_u64 << u32_at(head, CLUSTER_BITS_AT).min(CLUSTER_BITS_MAX);
     let mut at = u64::from(u32_at(head, HEADER_LENGTH_AT));
     while at < cluster_end {
         let extension: [u8; EXTENSION_BYTES] = read(file, at)?;

@@ -107,37 +107,15 @@ impl Order {
 pub(super) struct Ordered {
     inner: Arc<dyn DynStorage>,
     order: Arc<Order>,
-    /// The size of a cluster in bytes, if it holds the image's tables: other files have data only.
-    cluster_bytes: Option<u64>,
+    /// Whether it holds the image's tables: other files have data only.
+    has_tables: bool,
 }
 
 impl Ordered {
-    /// A file of data that is written in the order of its image.
-    pub(super) fn new(inner: Arc<dyn DynStorage>, order: &Arc<Order>) -> Self {
+    /// A file that is written in the order of its image.
+    pub(super) fn new(inner: Arc<dyn DynStorage>, order: &Arc<Order>, has_tables: bool) -> Self {
         order.files.lock().push(Arc::clone(&inner));
-        Self { inner, order: Arc::clone(order), cluster_bytes: None }
-    }
-
-    /// The image's own file, which has its tables, and clusters of so many bytes.
-    pub(super) fn with_tables(inner: Arc<dyn DynStorage>, order: &Arc<Order>, cluster_bytes: u64) -> Self {
-        Self { cluster_bytes: Some(cluster_bytes), ..Self::new(inner, order) }
-    }
-
-    /// Refuses clusters behind the file's end: they were there, and the file was cut short. The last one may end early.
-    ///
-    /// # Errors
-    /// [`io::ErrorKind::UnexpectedEof`].
-    fn check_there(&self, offset: u64, len: u64) -> io::Result<()> {
-        let Some(cluster_bytes) = self.cluster_bytes else { return Ok(()) };
-        let size = self.inner.dyn_size()?;
-        let align = cluster_bytes.max(self.inner.dyn_req_align() as u64);
-        let there = size.checked_next_multiple_of(align).unwrap_or(u64::MAX);
-        if offset.saturating_add(len) <= there {
-            return Ok(());
-        }
-        let what =
-            format!("its file is cut short and ends at byte {size}, before what it has at byte {offset}");
-        Err(io::Error::new(io::ErrorKind::UnexpectedEof, what))
+        Self { inner, order: Arc::clone(order), has_tables }
     }
 
     /// Writes data over data.
@@ -172,7 +150,7 @@ impl Ordered {
 
     /// Sees to the counts of clusters that these bytes begin to point to.
     fn count_what_is_new(&self, bytes: &IoVector<'_>, offset: u64) -> io::Result<()> {
-        if self.cluster_bytes.is_none() {
+        if !self.has_tables {
             return Ok(());
         }
         let read = |at: u64, buf: &mut [u8]| self.inner.read(buf, at);
@@ -219,7 +197,6 @@ impl Storage for Ordered {
     }
 
     unsafe fn pure_readv(&self, bufv: IoVectorMut<'_>, offset: u64) -> io::Result<()> {
-        self.check_there(offset, bufv.len())?;
         // SAFETY: as promised by the caller; alignments are the inner file's.
         unsafe { self.inner.dyn_pure_readv(bufv, offset) }
     }

@@ -72,7 +72,7 @@ impl Qcow2Device {
     pub fn open(file: FileDevice, options: ImageOptions) -> std::result::Result<Self, OpenError> {
         let path = file.path().to_owned();
         let failed = |source| OpenError::Image { path: path.clone(), format: "qcow2", source };
-        let cluster_bytes = header::check(&file).map_err(failed)?;
+        header::check(&file).map_err(failed)?;
         let writable = file.access() == Access::ReadWrite;
         let storage_options =
             StorageOpenOptions::new().filename(&path).write(writable).direct(options.file.direct);
@@ -80,10 +80,10 @@ impl Qcow2Device {
             file.duplicate().and_then(|file| File::from_open_file(file, storage_options)).map_err(failed)?;
         let storage: Arc<dyn DynStorage> = Arc::new(storage);
         let order = Order::new(file.name());
-        if let Some(finding) = unfit(&file, &storage, cluster_bytes).map_err(failed)? {
+        if let Some(finding) = unfit(&file, &storage).map_err(failed)? {
             return Err(OpenError::Inconsistent { path, format: "qcow2", finding: finding.to_string() });
         }
-        let mut image = open_image(storage, &order, cluster_bytes, writable).map_err(failed)?;
+        let mut image = open_image(storage, &order, writable).map_err(failed)?;
         let others = Rc::default();
         let named = if image.requires_external_data_file() {
             Some(image.implicit_external_data_file().cloned().unwrap_or_default())
@@ -146,14 +146,14 @@ impl Qcow2Device {
     /// The image is damaged, or needs other files or what is not supported.
     #[cfg(feature = "test-devices")]
     pub fn on_device(device: Device) -> io::Result<Self> {
-        let cluster_bytes = header::check(&*device)?;
+        header::check(&*device)?;
         let storage = super::on_device::DeviceStorage::new(Arc::clone(&device));
         let storage: Arc<dyn DynStorage> = Arc::new(storage);
         let order = Order::new(device.name());
-        if let Some(finding) = unfit(&*device, &storage, cluster_bytes)? {
+        if let Some(finding) = unfit(&*device, &storage)? {
             return Err(io::Error::new(io::ErrorKind::InvalidData, finding));
         }
-        let image = open_image(storage, &order, cluster_bytes, device.access() == Access::ReadWrite)?;
+        let image = open_image(storage, &order, device.access() == Access::ReadWrite)?;
         if image.requires_external_data_file() || image.implicit_backing_file().is_some() {
             return Err(io::ErrorKind::Unsupported.into());
         }
@@ -283,25 +283,20 @@ impl Qcow2Device {
 }
 
 /// Why the image must not be written to, if it is to be. What imago refuses anyway is refused first.
-fn unfit(
-    file: &dyn BlockDevice,
-    storage: &Arc<dyn DynStorage>,
-    cluster_bytes: u64,
-) -> io::Result<Option<counts::Finding>> {
+fn unfit(file: &dyn BlockDevice, storage: &Arc<dyn DynStorage>) -> io::Result<Option<counts::Finding>> {
     if file.access() == Access::ReadOnly {
         return Ok(None);
     }
-    drop(open_image(Arc::clone(storage), &Order::new(file.name()), cluster_bytes, false)?);
+    drop(open_image(Arc::clone(storage), &Order::new(file.name()), false)?);
     counts::check(file, counts::Limits::USUAL)
 }
 
 fn open_image(
     storage: Arc<dyn DynStorage>,
     order: &Arc<Order>,
-    cluster_bytes: u64,
     writable: bool,
 ) -> io::Result<Qcow2<Ordered>> {
-    Qcow2::open_image(Ordered::with_tables(storage, order, cluster_bytes), writable)
+    Qcow2::open_image(Ordered::new(storage, order, true), writable)
 }
 
 impl BlockDevice for Qcow2Device {
