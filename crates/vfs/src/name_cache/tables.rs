@@ -7,10 +7,9 @@
 //! entries would move. So once writers have contended often enough, the names are distributed by their hashes to parts
 //! with a lock each. A directory that has parts keeps them.
 //!
-//! Locks: one of class `name_cache` at a time, and while names are dealt out the parts' with the first one's held. The
-//! parts appear while the first table is locked for writing, so a writer that holds that lock and finds none may rely on
-//! it. A reader that finds none may come to the first table when the names have left it, and misses its name: that is
-//! allowed, as a name may be evicted at any time.
+//! Locks: one of class `name_cache` at a time. The parts appear while the first table is locked for writing, so a writer that
+//! holds that lock and finds none may rely on it. A reader that finds none may come to the first table when the names have
+//! left it, and misses its name: that is allowed, as a name may be evicted at any time.
 //!
 //! The bytes of a table are added to the cache's one counter and subtracted in batches, so that names that come and go
 //! do not write to it each time.

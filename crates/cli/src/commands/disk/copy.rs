@@ -154,6 +154,10 @@ fn refuse_cut_short(from: &Device, target: &ImageSpec, plan: &CopyPlan) -> Resul
         let advice = if is_missing { WHOLE } else { "`ddrescue` copies what can be read" };
         return Err(refused(&format!("cannot read the end of {shown}")).because(&error).advise(advice));
     }
+    // What a member of an array begins with may be larger than the member.
+    if undercroft_md::examine(&**from).is_ok() {
+        return Ok(());
+    }
     let there = from.size_bytes();
     match FilesystemKind::declared_on(from).filter(|&declared| declared > there) {
         Some(declared) => {

@@ -131,18 +131,24 @@ struct Addition<'a> {
     place: &'a Place,
     file: &'a File,
     is_begun: bool,
+    is_append_only: bool,
 }
 
 impl Addition<'_> {
     fn add(&mut self, mut bytes: &[u8]) -> Result<(), Failure> {
         let inside = |error: Error| self.place.failure(&error);
-        if !self.is_begun {
+        if !self.is_begun && !self.is_append_only {
             self.is_begun = true;
             self.file.drop_capabilities().map_err(inside)?;
         }
         while !bytes.is_empty() {
             let (_, written) = self.file.append(bytes).map_err(inside)?;
             bytes = &bytes[written..];
+            if !self.is_begun {
+                // They cannot be given back, and stay if nothing can be added.
+                self.is_begun = true;
+                self.file.drop_capabilities().map_err(inside)?;
+            }
         }
         Ok(())
     }
@@ -158,7 +164,8 @@ fn add_or_undo(
     let node = file.node();
     let (size, modified) = (file.size_bytes(), node.attr().modified);
     let capabilities = node.xattr(metadata::CAPABILITIES).map_err(|error| place.failure(&error))?;
-    let mut addition = Addition { place, file, is_begun: false };
+    let is_append_only = node.attr().flags.contains(InodeFlags::APPEND);
+    let mut addition = Addition { place, file, is_begun: false, is_append_only };
     let Err(failure) = add(&mut addition) else { return Ok(()) };
     if !addition.is_begun {
         return Err(failure);
