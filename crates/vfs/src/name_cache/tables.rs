@@ -2,10 +2,11 @@
 //!
 //! Most directories have one table. Where several threads look names up in one directory, the cache line of its lock
 //! would move between processors with each look-up, whichever names they are; every absolute path begins in the root's
-//! table. So a table's lock counts its readers in stripes once they have met often enough, and then look-ups write to no
+//! table. So the table's lock counts its readers in stripes once they have met often enough, and then look-ups write to no
 //! cache line that they share. Where several threads change names in one directory, the lines of the lock and of the
 //! entries would move. So once writers have contended often enough, the names are distributed by their hashes to parts
-//! with a lock each. A directory that has parts keeps them.
+//! with a lock each. A directory that has parts keeps them. Their locks have no stripes: each change would close them, which
+//! made changes of names by two threads slower by a tenth to a third.
 //!
 //! Locks: one of class `name_cache` at a time. The parts appear while the first table is locked for writing, so a writer that
 //! holds that lock and finds none may rely on it. A reader that finds none may come to the first table when the names have
@@ -15,11 +16,14 @@
 //! do not write to it each time.
 
 use std::mem;
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{OnceLock, Weak};
 
 use hashbrown::{HashTable, hash_table};
-use undercroft_sync::{StripedReadGuard, StripedRwLock, StripedWriteGuard, order};
+use undercroft_sync::{
+    RwLock, RwLockReadGuard, RwLockWriteGuard, StripedReadGuard, StripedRwLock, StripedWriteGuard, order,
+};
 
 use crate::cached_inode::CachedInode;
 use crate::owned_name::OwnedName;
@@ -41,7 +45,19 @@ pub(super) struct Tables {
 
 /// Padded to its own cache lines.
 #[repr(align(128))]
-struct Part(StripedRwLock<Table>);
+struct Part(RwLock<Table>);
+
+/// A table to be read.
+pub(super) enum Reading<'a> {
+    First(StripedReadGuard<'a, Table>),
+    Part(RwLockReadGuard<'a, Table>),
+}
+
+/// A table to be changed.
+pub(super) enum Changing<'a> {
+    First(StripedWriteGuard<'a, Table>),
+    Part(RwLockWriteGuard<'a, Table>),
+}
 
 #[derive(Default)]
 pub(super) struct Table {
@@ -83,23 +99,28 @@ impl Tables {
     }
 
     /// The table that has `name`, to be read.
-    pub(super) fn read(&self, name: &HashedName<'_>) -> StripedReadGuard<'_, Table> {
-        self.table(name).read()
+    pub(super) fn read(&self, name: &HashedName<'_>) -> Reading<'_> {
+        match self.part(name) {
+            Some(part) => Reading::Part(part.read()),
+            None => Reading::First(self.first.read()),
+        }
     }
 
     /// The table that has `name`, to be changed.
-    pub(super) fn write(&self, name: &HashedName<'_>) -> StripedWriteGuard<'_, Table> {
-        if self.parts.get().is_none() {
+    pub(super) fn write(&self, name: &HashedName<'_>) -> Changing<'_> {
+        loop {
+            if let Some(part) = self.part(name) {
+                return Changing::Part(part.write());
+            }
             let meets = self.first.is_locked();
             let mut first = self.first.write();
             if self.parts.get().is_none() {
                 if !(meets && self.count_contention()) {
-                    return first;
+                    return Changing::First(first);
                 }
                 self.distribute(&mut first);
             }
         }
-        self.table(name).write()
     }
 
     /// Calls `each` with all tables, one after the other.
@@ -113,10 +134,7 @@ impl Tables {
 
     /// Bytes of the parts and of the locks' stripes, which stay when the names go.
     pub(super) fn lasting_bytes(&self) -> usize {
-        let parts = self.parts.get().map_or(0, |parts| {
-            size_of_val(&**parts) + parts.iter().map(|part| part.0.stripes_bytes()).sum::<usize>()
-        });
-        self.first.stripes_bytes() + parts
+        self.first.stripes_bytes() + self.parts.get().map_or(0, |parts| size_of_val(&**parts))
     }
 
     /// Counts a contended lock, and returns whether the limit is reached.
@@ -138,16 +156,44 @@ impl Tables {
         }
         // Bytes that are counted in advance stay with one of the parts.
         tables[0].counted += mem::take(&mut first.counted) - mem::take(&mut first.bytes);
-        let parts = tables.map(|table| Part(StripedRwLock::new(&order::NAME_CACHE, table)));
+        let parts = tables.map(|table| Part(RwLock::new(&order::NAME_CACHE, table)));
         // Set under the lock of the first table only.
         let _ = self.parts.set(Box::new(parts));
     }
 
-    /// The table that `name` belongs to, as far as the caller can know without a lock.
-    fn table(&self, name: &HashedName<'_>) -> &StripedRwLock<Table> {
-        match self.parts.get() {
-            Some(parts) => &parts[part_of(name.hash())].0,
-            None => &self.first,
+    /// The part that `name` belongs to, if there are parts.
+    fn part(&self, name: &HashedName<'_>) -> Option<&RwLock<Table>> {
+        self.parts.get().map(|parts| &parts[part_of(name.hash())].0)
+    }
+}
+
+impl Deref for Reading<'_> {
+    type Target = Table;
+
+    fn deref(&self) -> &Table {
+        match self {
+            Self::First(table) => table,
+            Self::Part(table) => table,
+        }
+    }
+}
+
+impl Deref for Changing<'_> {
+    type Target = Table;
+
+    fn deref(&self) -> &Table {
+        match self {
+            Self::First(table) => table,
+            Self::Part(table) => table,
+        }
+    }
+}
+
+impl DerefMut for Changing<'_> {
+    fn deref_mut(&mut self) -> &mut Table {
+        match self {
+            Self::First(table) => table,
+            Self::Part(table) => table,
         }
     }
 }
