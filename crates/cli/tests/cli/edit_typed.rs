@@ -118,15 +118,20 @@ fn a_terminal_keeps_its_settings_however_a_text_ends() {
     assert_sound(&image, "ext4");
 }
 
+/// Makes `/text`, of one line, with a capability as `setcap` sets it.
+fn make_text_with_capability(image: &str) {
+    with_stdin(["write", image, "/text"], b"first\n").succeeded();
+    let capability = "0x0100000200200000000000000000000000000000";
+    undercroft(["xattr", "set", image, "/text", "security.capability", capability]).succeeded();
+}
+
 /// A text of more than 1 MiB, of which all that came is read while it is typed.
 #[test]
 fn a_file_is_as_before_until_a_typed_text_has_ended() {
     let dir = tempfile::tempdir().unwrap();
     let image = image(dir.path(), "ext4");
     let path = image.to_str().unwrap();
-    with_stdin(["write", path, "/text"], b"first\n").succeeded();
-    let capability = "0x0100000200200000000000000000000000000000";
-    undercroft(["xattr", "set", path, "/text", "security.capability", capability]).succeeded();
+    make_text_with_capability(path);
     let state = || undercroft(["stat", "--json", path, "/text"]).json();
     let before = state();
     let long = format!("{}\r", "left ".repeat(200)).repeat(2000);
@@ -167,9 +172,7 @@ fn what_does_not_fit_is_not_added_to_an_append_only_file() {
         let dir = tempfile::tempdir().unwrap();
         let image = image(dir.path(), family);
         let path = image.to_str().unwrap();
-        with_stdin(["write", path, "/text"], b"first\n").succeeded();
-        let capability = "0x0100000200200000000000000000000000000000";
-        undercroft(["xattr", "set", path, "/text", "security.capability", capability]).succeeded();
+        make_text_with_capability(path);
         match family {
             "ext4" => shell("debugfs -w -R 'set_inode_field /text flags 0x80020' ext4", dir.path()),
             _ => shell("xfs_db -x -c 'path /text' -c 'write core.append 1' xfs", dir.path()),
@@ -208,9 +211,7 @@ fn an_append_that_fails_leaves_the_file_as_it_was() {
         let dir = tempfile::tempdir().unwrap();
         let image = image(dir.path(), family);
         let path = image.to_str().unwrap();
-        with_stdin(["write", path, "/text"], b"first\n").succeeded();
-        let capability = "0x0100000200200000000000000000000000000000";
-        undercroft(["xattr", "set", path, "/text", "security.capability", capability]).succeeded();
+        make_text_with_capability(path);
         let of =
             |state: serde_json::Value| ["size_bytes", "xattrs", "modified"].map(|name| state[name].clone());
         let state = || of(undercroft(["stat", "--json", path, "/text"]).json());

@@ -155,9 +155,9 @@ fn grant_tree_blocks(theirs: &mut Space, ours: &Space, given_back: u64) {
     }
 }
 
-/// A tree with the sizes of maps that `other` shows, where they differ by no more than what interrupted changes of maps can
-/// have made trees of extents gain or lose: who finishes such a change counts those blocks to the file, and who shows the
-/// file as it will be does not know them.
+/// A tree with the sizes of maps that `other` shows, where they differ by no more blocks than interrupted changes of maps can
+/// add to trees of extents or take from them. A recovery that finishes such a change counts those blocks to the file; a
+/// read-only opening, which shows the file as it will be, does not know them.
 pub(crate) fn grant_map_blocks(tree: Manifest, other: &Manifest, recovery: Option<&Recovery>) -> Manifest {
     const SECTORS_FOR_EACH: u64 = 3 * 4096 / 512;
     let changes = recovery.map_or(0, |recovery| recovery.unfinished_by_kind()[MAPS]) as u64;

@@ -303,7 +303,7 @@ mod tests {
         assert_eq!(counted_bytes(&root), before);
     }
 
-    /// Otherwise a mount with many directories that are in use would outgrow its bounds.
+    /// The inode cache sees it when it measures the node again.
     #[test]
     fn what_a_directory_keeps_for_threads_that_meet_is_counted_with_its_node() {
         let (vfs, _) = MemoryFs::new(&tree(1, 1)).mount(1 << 20, 1 << 20);

@@ -132,7 +132,7 @@ impl Tables {
         }
     }
 
-    /// Bytes of the parts and of the locks' stripes, which stay when the names go.
+    /// Bytes of the parts and of the first lock's stripes, which stay when the names go.
     pub(super) fn lasting_bytes(&self) -> usize {
         self.first.stripes_bytes() + self.parts.get().map_or(0, |parts| size_of_val(&**parts))
     }

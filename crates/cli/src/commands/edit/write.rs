@@ -114,8 +114,8 @@ fn append(vfs: &Vfs, place: &Place, file: &File) -> Result<(), Failure> {
     })
 }
 
-/// So many bytes fit behind the end of a file for certain: those of its last block, and of the blocks that anybody may take
-/// less one in [`DATA_BLOCKS_PER_MAP_BLOCK`] for the file's map.
+/// How many bytes fit behind the end of a file: those of its last block, and of the blocks that are available to all users, less
+/// one in [`DATA_BLOCKS_PER_MAP_BLOCK`] and [`MAP_BLOCKS`] for the file's map.
 fn room_behind(vfs: &Vfs, file: &File) -> undercroft_vfs::Result<u64> {
     let space = vfs.filesystem().statfs()?;
     let block_bytes = u64::from(space.block_bytes);
