@@ -22,6 +22,8 @@ type Entry = [u8; 8];
 
 /// Changes the mode of a file, and its list as chmod changes it on Linux.
 pub(crate) fn change_mode(metadata: &mut Metadata, change: impl FnOnce(u16) -> u16) {
+    // It would come back with the old permissions, also where it is the only one.
+    metadata.xattrs.retain(|xattr| *xattr.name != *ACCESS_LIST_OF_XFS);
     let list = metadata.xattrs.iter_mut().find(|xattr| *xattr.name == *ACCESS_LIST);
     let Some(entries) = list.and_then(entries) else {
         metadata.permissions = change(metadata.permissions);
@@ -39,7 +41,6 @@ pub(crate) fn change_mode(metadata: &mut Metadata, change: impl FnOnce(u16) -> u
         }
     }
     metadata.permissions = permissions;
-    metadata.xattrs.retain(|xattr| *xattr.name != *ACCESS_LIST_OF_XFS);
 }
 
 /// The entries of a list; `None` for what is none, which the filesystem will refuse.
@@ -90,6 +91,13 @@ mod tests {
         let metadata = changed(xattrs, 0o4644, 0o7700);
         assert_eq!(metadata.permissions, 0o4600);
         assert_eq!(metadata.xattrs, [list(ACCESS_LIST, &after)]);
+    }
+
+    #[test]
+    fn the_list_of_xfs_alone_keeps_no_permissions() {
+        let before = [(OWNER, 6), (2, 7), (OWNING_GROUP, 4), (MASK, 7), (OTHER, 4)];
+        let metadata = changed(vec![list(ACCESS_LIST_OF_XFS, &before)], 0o674, 0o700);
+        assert_eq!((metadata.permissions, metadata.xattrs), (0o600, vec![]));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::env;
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -149,7 +150,8 @@ impl Drop for Mounted {
         };
         // A mount that is in use goes when it is no longer; the images are as good as gone.
         if unmounted.is_err() {
-            let _ = run(Command::new("umount").arg("-l").arg(point));
+            let _ = run(Command::new("umount").arg("-l").arg(point))
+                .or_else(|_| run(Command::new("fusermount3").args(["-u", "-z"]).arg(point)));
         }
     }
 }
@@ -225,13 +227,15 @@ fn us(words: &[&OsStr]) -> Result<(), String> {
     run(Command::new(program).args(words))
 }
 
-/// Runs a command to its end; its last words if it fails.
+/// Runs a command to its end; its last words if it fails. In a process group of its own Ctrl-C does not reach it, so that what
+/// it mounts is known here, and is unmounted.
 fn run(command: &mut Command) -> Result<(), String> {
     let name = command.get_program().to_string_lossy().into_owned();
-    let output = command.stdin(Stdio::null()).output().map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => format!("{name} is not installed"),
-        _ => format!("{name} cannot be started: {error}"),
-    })?;
+    let output =
+        command.stdin(Stdio::null()).process_group(0).output().map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => format!("{name} is not installed"),
+            _ => format!("{name} cannot be started: {error}"),
+        })?;
     if output.status.success() {
         return Ok(());
     }
