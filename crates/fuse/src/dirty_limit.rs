@@ -12,10 +12,13 @@
 //! Space is looked at once in a while: when an eighth of what was free has been written since. Locks: none; one thread at a
 //! time changes the limit, others go on.
 
-use std::fs;
-use std::io;
-use std::path::PathBuf;
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+
+use rustix::fs::{Mode, OFlags};
 
 /// The least limit: a writer that waits all the time still gets some tens of megabytes a second.
 const LEAST_BYTES: u64 = 128 * 1024;
@@ -33,7 +36,8 @@ const AGAIN_BYTES: std::ops::RangeInclusive<u64> = 64 * 1024..=1 << 30;
 
 /// The limit of one mount.
 pub(crate) struct DirtyLimit {
-    settings: PathBuf,
+    /// The directory of the settings, held: the path may be another mount's later. `None` where there is none.
+    settings: Option<OwnedFd>,
     /// What [`SHARE`] comes to.
     share_bytes: u64,
     /// What was set last; zero before the first time.
@@ -50,13 +54,14 @@ pub(crate) struct DirtyLimit {
 
 impl DirtyLimit {
     /// The limit of the mount whose settings these are.
-    pub(crate) fn new(settings: PathBuf) -> Self {
+    pub(crate) fn new(settings: &Path) -> Self {
         Self { may_raise: crate::io_flusher::all_threads_are(), ..Self::at(settings, share_bytes()) }
     }
 
-    fn at(settings: PathBuf, share_bytes: u64) -> Self {
+    fn at(settings: &Path, share_bytes: u64) -> Self {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Self {
-            settings,
+            settings: rustix::fs::open(settings, flags, Mode::empty()).ok(),
             share_bytes,
             limit: AtomicU64::new(0),
             left: AtomicI64::new(0),
@@ -106,7 +111,12 @@ impl DirtyLimit {
     }
 
     fn set(&self, limit: u64) -> io::Result<()> {
-        let set = |setting: &str, value: u64| fs::write(self.settings.join(setting), value.to_string());
+        let settings = self.settings.as_ref().ok_or(io::ErrorKind::NotFound)?;
+        let set = |setting: &str, value: u64| {
+            let file =
+                rustix::fs::openat(settings, setting, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
+            File::from(file).write_all(value.to_string().as_bytes())
+        };
         if limit == SHARE_ALONE && self.may_raise {
             set("strict_limit", 0)?;
             return set("max_ratio", SHARE);
@@ -135,7 +145,10 @@ mod tests {
 
     fn settings() -> (tempfile::TempDir, DirtyLimit) {
         let dir = tempfile::tempdir().unwrap();
-        let limit = DirtyLimit::at(dir.path().to_owned(), 64 << 20);
+        for setting in ["max_bytes", "max_ratio", "strict_limit"] {
+            fs::write(dir.path().join(setting), "").unwrap();
+        }
+        let limit = DirtyLimit::at(dir.path(), 64 << 20);
         (dir, limit)
     }
 
@@ -173,7 +186,7 @@ mod tests {
 
     #[test]
     fn what_may_not_be_set_is_not_tried_again() {
-        let limit = DirtyLimit::at(PathBuf::from("/nonexistent"), 64 << 20);
+        let limit = DirtyLimit::at(Path::new("/nonexistent"), 64 << 20);
         limit.adapt(1 << 30);
         limit.adapt(0);
         assert!(limit.is_least());

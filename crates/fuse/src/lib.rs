@@ -80,4 +80,5 @@ pub use io_flusher::become_io_flusher;
 pub use mounted::{CloseBelow, Mounted, mount, mount_above};
 pub use options::{ListAttributes, MountOptions, OptionError};
 pub use sync::sync;
-pub use unmount::unmount;
+pub use transport::WeakConnection;
+pub use unmount::{unmount, unmount_device};

@@ -34,7 +34,7 @@ use crate::mount_table;
 use crate::own_mount::OwnMount;
 use crate::panics::caught;
 use crate::server::Server;
-use crate::transport::Connection;
+use crate::transport::{Connection, WeakConnection};
 use crate::{MountError, MountOptions, UnmountError, abort, attach};
 
 /// How far the kernel reads ahead of a program that reads a file from front to back, where we may say so.
@@ -91,9 +91,10 @@ pub fn mount_above(
     let own = Arc::new(OwnMount::new(dir.clone(), on, entry));
     // From here on every early return drops the guardian, which takes the mount away.
     let serve = |cause| MountError::Serve { dir: dir.clone(), cause };
-    let limit = Arc::new(DirtyLimit::new(mount_table::cache_settings(&own.entry)));
+    let limit = Arc::new(DirtyLimit::new(&mount_table::cache_settings(&own.entry)));
     let connection =
         Connection::open(fd, Arc::clone(&server), &options, Arc::clone(&limit)).map_err(serve)?;
+    let weak_connection = connection.downgrade();
     if !options.read_only {
         // For people to read in the superblock, and no reason not to serve where it cannot be written.
         let _ = server.vfs().filesystem().mounted_on(&dir);
@@ -112,11 +113,12 @@ pub fn mount_above(
     let weak_server = Arc::downgrade(&server);
     let loops = {
         let (report, traces, own) = (report.clone(), Arc::clone(&traces), Arc::clone(&own));
+        let weak_connection = weak_connection.clone();
         thread::Builder::new()
             .name("undercroft-fuse".to_owned())
             .spawn(move || {
                 // A panic must not keep the others from learning that the end has come.
-                let served = caught(|| connection.run(&lost(&server, device, &report)))
+                let served = caught(|| connection.run(&lost(&server, device, weak_connection, &report)))
                     .unwrap_or_else(|panic| Err(io::Error::other(format!("a thread panicked: {panic}"))));
                 let finished =
                     caught(move || finish(server, below)).unwrap_or_else(|panic| Err(End::Defect(panic)));
@@ -128,7 +130,16 @@ pub fn mount_above(
             })
             .map_err(start("start the event loops"))?
     };
-    Ok(Mounted { own, server: weak_server, events, report, signals: None, loops: Some(loops), traces })
+    Ok(Mounted {
+        own,
+        server: weak_server,
+        connection: weak_connection,
+        events,
+        report,
+        signals: None,
+        loops: Some(loops),
+        traces,
+    })
 }
 
 /// What a thread is to tell that cannot go on serving. Requests would wait for it for ever, so the connection is
@@ -136,6 +147,7 @@ pub fn mount_above(
 fn lost(
     server: &Arc<Server>,
     device: MountDevice,
+    connection: WeakConnection,
     report: &Sender<Event>,
 ) -> impl Fn(&io::Error) + Sync + use<> {
     let (server, report) = (Arc::downgrade(server), report.clone());
@@ -143,7 +155,7 @@ fn lost(
         if let Some(server) = server.upgrade() {
             server.complain(&format!("a thread of the server cannot go on, so the mount ends: {cause}"));
         }
-        if abort::abort(device).is_err() {
+        if abort::abort(device, || !connection.has_ended()).is_err() {
             let _ = report.send(Event::Lost(cause.to_string()));
         }
     }
@@ -195,6 +207,7 @@ fn guard(
 pub struct Mounted {
     own: Arc<OwnMount>,
     server: Weak<Server>,
+    connection: WeakConnection,
     events: Receiver<Event>,
     report: Sender<Event>,
     signals: Option<(Handle, JoinHandle<()>)>,
@@ -271,6 +284,12 @@ impl Mounted {
     pub fn device_number(&self) -> u64 {
         let device = self.own.entry.device;
         rustix::fs::makedev(device.major, device.minor)
+    }
+
+    /// Tells whether the mount is gone, and with it its hold on [`device_number`](Self::device_number).
+    #[must_use]
+    pub fn connection(&self) -> WeakConnection {
+        self.connection.clone()
     }
 
     /// How many inodes the kernel holds at the moment, without the root.
@@ -377,7 +396,9 @@ impl Mounted {
         let gone = self.own.detach(false).is_ok();
         if !gone && self.own.detach(true).is_err() {
             // The guardian knows other ways.
-            *traces = None;
+            if let Some(traces) = traces.take() {
+                traces.guardian.detach();
+            }
         }
         gone
     }

@@ -4,6 +4,7 @@
 //! same directory, while the first server is still making everything durable. So a mount is also known by a number that
 //! does not come again, where the kernel has one (Linux 6.8).
 
+use std::io;
 use std::path::PathBuf;
 
 use rustix::mount::UnmountFlags;
@@ -30,10 +31,19 @@ impl OwnMount {
         Self { dir, point, entry, unique_id }
     }
 
-    /// Takes it away: if it is not in use, or lazily.
+    /// Takes it away, if it is there: if it is not in use, or lazily. What else lies on the directory stays.
     pub(crate) fn detach(&self, lazily: bool) -> Result<(), UnmountError> {
+        let refused = |cause| UnmountError::Refused { dir: self.dir.clone(), cause };
+        if !self.is_there() {
+            return Ok(());
+        }
         if mount_table::is_covered(&self.entry).unwrap_or(false) {
             return Err(UnmountError::Busy(self.dir.clone()));
+        }
+        if let Ok(Some(now)) = mount_table::find(self.entry.id, self.entry.device)
+            && !self.point.is_below(&now)
+        {
+            return Err(refused(io::Error::other("it was moved to another directory")));
         }
         let flags = if lazily { UnmountFlags::DETACH } else { UnmountFlags::empty() };
         let detached = if mount_table::is_on_device(&self.entry) {

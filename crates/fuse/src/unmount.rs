@@ -36,8 +36,23 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 /// [`ServerFailed`](UnmountError::ServerFailed), [`ServerDied`](UnmountError::ServerDied),
 /// [`ServerUnseen`](UnmountError::ServerUnseen) and [`CutOff`](UnmountError::CutOff), and still there after the others.
 pub fn unmount(dir: &Path) -> Result<(), UnmountError> {
-    let refused = |cause| UnmountError::Refused { dir: dir.to_owned(), cause };
+    take_away(dir, ours_at(dir)?)
+}
+
+/// As [`unmount`], if what is mounted on `dir` has this device number, as `st_dev` shows it.
+///
+/// # Errors
+/// As [`unmount`]; [`UnmountError::Busy`] where another filesystem is mounted on top of it.
+pub fn unmount_device(dir: &Path, number: u64) -> Result<(), UnmountError> {
     let entry = ours_at(dir)?;
+    if rustix::fs::makedev(entry.device.major, entry.device.minor) != number {
+        return Err(UnmountError::Busy(entry.point));
+    }
+    take_away(dir, entry)
+}
+
+fn take_away(dir: &Path, entry: Mount) -> Result<(), UnmountError> {
+    let refused = |cause| UnmountError::Refused { dir: dir.to_owned(), cause };
     let root = MountPoint::open(&entry.point).map_err(refused)?;
     if root.mount_id().map_err(refused)? != entry.id {
         return Err(refused(io::Error::other("something else was mounted there meanwhile")));
@@ -54,7 +69,8 @@ pub fn unmount(dir: &Path) -> Result<(), UnmountError> {
             return Err(UnmountError::ServerUnseen(entry.point));
         }
         Asked::Silence if is_of_another_user(&entry) => {
-            abort::abort(entry.device).map_err(refused)?;
+            let is_it = || mount_table::find(entry.id, entry.device).is_ok_and(|found| found.is_some());
+            abort::abort(entry.device, is_it).map_err(refused)?;
             detach(&entry, None)?;
             return Err(UnmountError::CutOff(entry.point));
         }

@@ -113,7 +113,7 @@ pub(crate) fn unmount(dir: &Path) -> Result<(), Failure> {
         // The name of an array may lead nowhere as a path.
         Err(error @ (UnmountError::NotMounted(_) | UnmountError::Refused { .. })) => {
             match point_of_image(dir)? {
-                Some(point) => undercroft_fuse::unmount(&point),
+                Some((point, device)) => undercroft_fuse::unmount_device(&point, device),
                 None => Err(error),
             }
         }
@@ -135,8 +135,8 @@ pub(crate) fn unmount(dir: &Path) -> Result<(), Failure> {
     })
 }
 
-/// Where what was named is mounted, if it is an image or an array.
-fn point_of_image(image: &Path) -> Result<Option<PathBuf>, Failure> {
+/// Where what was named is mounted, if it is an image or an array, and the number of its device.
+fn point_of_image(image: &Path) -> Result<Option<(PathBuf, u64)>, Failure> {
     // What is no image's name has been refused as a directory.
     let Ok(spec) = ImageSpec::parse(image.as_os_str()) else { return Ok(None) };
     let points = client::points(&spec);
@@ -144,7 +144,8 @@ fn point_of_image(image: &Path) -> Result<Option<PathBuf>, Failure> {
         [] => Ok(None),
         [point] => Ok(Some(point.clone())),
         _ => {
-            let shown: Vec<String> = points.iter().map(|point| safe(point.as_os_str().as_bytes())).collect();
+            let shown: Vec<String> =
+                points.iter().map(|(point, _)| safe(point.as_os_str().as_bytes())).collect();
             let what = format!("{} is mounted more than once: on {}", spec.shown(), shown.join(", "));
             Err(Failure::new(Kind::Usage, what).advise("name the directory"))
         }
@@ -215,6 +216,7 @@ fn mount(
         source: Source { log, ..source },
         point: mounted.dir().to_owned(),
         device: mounted.device_number(),
+        connection: mounted.connection(),
         control: Arc::downgrade(control),
         growing: Mutex::new(&order::MOUNT, ()),
     };

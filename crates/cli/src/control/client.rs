@@ -2,10 +2,12 @@
 
 use std::fs;
 use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use undercroft_block::mountinfo::{MountDevice, MountTable};
@@ -18,6 +20,7 @@ use crate::failure::Failure;
 use crate::file_id::{FileId, device_of_directory};
 use crate::plan::{ArrayMembers, ArraySpec, ImageSpec};
 use crate::text::names::safe;
+use crate::text::note::note;
 
 /// How long a server may take to say what it has mounted.
 const DESCRIBE_LIMIT: Duration = Duration::from_secs(5);
@@ -48,12 +51,19 @@ impl Live {
         wire::send(&self.stream, line).map_err(broken)?;
         let mut lines = Lines::new(&self.stream);
         let limit = self.is_of_another().then_some(SILENCE_LIMIT);
+        // Each line of progress begins the time anew.
+        let may_take_long = matches!(request, Request::MdChange(_) | Request::Grow { .. });
         loop {
             let line = lines.next(ANSWER_MAX, limit).map_err(broken)?;
             let line = line.ok_or_else(|| broken(io::ErrorKind::UnexpectedEof.into()))?;
             match validated(&line, self.is_of_another())? {
                 Answer::Refused(refusal) => return Err(refusal.into()),
-                progress @ (Answer::Progress(_) | Answer::Growing { .. }) => during(progress),
+                progress @ (Answer::Progress(_) | Answer::Growing { .. }) if may_take_long => {
+                    during(progress)
+                }
+                Answer::Progress(_) | Answer::Growing { .. } => {
+                    return Err(broken(io::ErrorKind::InvalidData.into()));
+                }
                 answer => return Ok(answer),
             }
         }
@@ -102,13 +112,25 @@ fn escape(value: &mut serde_json::Value) {
     }
 }
 
-/// All servers that this user may ask, by mount point.
+/// All servers that this user may ask, by mount point. Says of those of this user that do not answer that they are missing.
 pub(crate) fn servers() -> Vec<Live> {
-    servers_of(&|_| true)
+    let own = rustix::process::geteuid().as_raw();
+    let (found, silent) = ask_all(&|_| true);
+    for (name, _) in silent.iter().filter(|(_, user)| *user == own) {
+        let process = name.split('-').next().unwrap_or_default();
+        let what = "does not answer, and its mount is not shown";
+        note(format_args!("the server of a mount, process {}, {what}", safe(process.as_bytes())));
+    }
+    found
 }
 
-/// The same of this user, and for root of other users that are `wanted`: others cannot delay the answer.
+/// Those of this user, and for root of other users that are `wanted`: others cannot delay the answer.
 fn servers_of(wanted: &dyn Fn(u32) -> bool) -> Vec<Live> {
+    ask_all(wanted).0
+}
+
+/// The same, and the sockets and users of servers that take connections and do not answer.
+fn ask_all(wanted: &dyn Fn(u32) -> bool) -> (Vec<Live>, Vec<(String, u32)>) {
     let request = protocol::line(&Request::Describe).unwrap_or_default();
     let own = rustix::process::geteuid().as_raw();
     let mut asked = Vec::new();
@@ -119,17 +141,27 @@ fn servers_of(wanted: &dyn Fn(u32) -> bool) -> Vec<Live> {
             if wire::peer(&stream).is_ok_and(|user| user == directory.owner)
                 && wire::send(&stream, request.clone()).is_ok()
             {
-                asked.push((stream, directory.owner));
+                asked.push((stream, name, directory.owner));
             }
         }
     }
     let end = std::time::Instant::now() + DESCRIBE_LIMIT;
-    let mut found = Vec::new();
-    for (stream, user) in asked {
+    let (mut found, mut silent) = (Vec::new(), Vec::new());
+    for (stream, name, user) in asked {
         let left = end.saturating_duration_since(std::time::Instant::now());
         let left = left.max(Duration::from_millis(10));
         let line = Lines::new(&stream).next(ANSWER_MAX, Some(left));
-        let Ok(Some(line)) = line else { continue };
+        let line = match line {
+            Ok(Some(line)) => line,
+            // It has ended.
+            Ok(None) => continue,
+            Err(error) => {
+                if error.kind() == io::ErrorKind::TimedOut {
+                    silent.push((name, user));
+                }
+                continue;
+            }
+        };
         let Ok(Answer::Served(served)) = validated(&line, user != own) else { continue };
         let live = Live { stream, user, served: *served };
         if user == own || owner_of_mount(live.served.device) == Some(user) {
@@ -137,7 +169,7 @@ fn servers_of(wanted: &dyn Fn(u32) -> bool) -> Vec<Live> {
         }
     }
     found.sort_by(|one, other| one.served.point.0.cmp(&other.served.point.0));
-    found
+    (found, silent)
 }
 
 /// The server that has what the user named: a directory inside a mount, or an image that is mounted for writing. Others may
@@ -150,7 +182,8 @@ pub(crate) fn find(spec: &ImageSpec) -> Result<Option<Live>, Failure> {
         // The image itself is asked for, whatever uses it.
         return Ok(None);
     }
-    if let Some(device) = directory_device(spec) {
+    // Held while servers are asked: the number would be another mount's if this one were taken away meanwhile.
+    if let Some((device, _held)) = directory_device(spec) {
         let owner = owner_of_mount(device);
         let mut servers = servers_of(&|user| owner == Some(user)).into_iter();
         return Ok(servers.find(|live| live.served.device == device));
@@ -171,14 +204,14 @@ pub(crate) fn find(spec: &ImageSpec) -> Result<Option<Live>, Failure> {
     }
 }
 
-/// Where the image is mounted that the user named, for reading or for writing.
-pub(crate) fn points(spec: &ImageSpec) -> Vec<PathBuf> {
+/// Where the image is mounted that the user named, for reading or for writing, and the numbers of the mounts' devices.
+pub(crate) fn points(spec: &ImageSpec) -> Vec<(PathBuf, u64)> {
     let files = files_of(spec);
     let servers = servers_of(&|user| files.iter().any(|&(_, owner)| owner == user));
     servers
         .iter()
         .filter(|live| has_in_any_way(live, spec, &files))
-        .map(|live| live.served.point.to_path())
+        .map(|live| (live.served.point.to_path(), live.served.device))
         .collect()
 }
 
@@ -205,13 +238,18 @@ pub(crate) fn refuse_directory(spec: &ImageSpec) -> Result<(), Failure> {
     if directory_device(spec).is_some() { require(spec).map(drop) } else { Ok(()) }
 }
 
-/// Whether this is a directory, and no image: the number of the filesystem that it is in. A server whose event loops all
-/// wait is not asked.
-fn directory_device(spec: &ImageSpec) -> Option<u64> {
+/// Whether this is a directory, and no image: the number of the filesystem that it is in, which it has for as long as the
+/// directory is held. A server whose event loops all wait is not asked.
+fn directory_device(spec: &ImageSpec) -> Option<(u64, Option<OwnedFd>)> {
     if spec.array.is_some() {
         return None;
     }
-    device_of_directory(&spec.path).or_else(|| device_mounted_on(&spec.path))
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    if let Ok(held) = rustix::fs::open(&spec.path, flags, rustix::fs::Mode::empty()) {
+        let device = device_of_directory(Path::new(&format!("/proc/self/fd/{}", held.as_raw_fd())))?;
+        return Some((device, Some(held)));
+    }
+    Some((device_mounted_on(&spec.path)?, None))
 }
 
 /// The number of a filesystem of ours that is mounted on this directory, by the table of mounts: the kernel keeps root out

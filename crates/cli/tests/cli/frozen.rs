@@ -1,10 +1,13 @@
 //! `freeze` and `thaw`: what is written waits, the image stays as it is and is what a power cut would leave.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::{PROGRAM, Run, run, tool};
 
@@ -82,4 +85,50 @@ fn what_is_not_written_to_cannot_be_frozen() {
         here(dir.path(), "unmount point").succeeded();
         assert!(refused.contains("it cannot be frozen"), "{refused}");
     }
+}
+
+/// Takes the mount on `point` away without a word to its server.
+fn detach(point: &Path) {
+    rustix::mount::unmount(point, rustix::mount::UnmountFlags::DETACH).unwrap();
+}
+
+/// The kernel gives the number of a mount's device to the next mount while the first server still closes its image.
+#[test]
+fn a_mount_with_the_number_of_one_that_was_frozen_is_another() {
+    for _ in 0..20 {
+        let (old, new) = (scene(), scene());
+        here(new.path(), "unmount point").succeeded();
+        let number = fs::metadata(old.path().join("point")).unwrap().dev();
+        fs::write(old.path().join("point/file"), "x").unwrap();
+        here(old.path(), "freeze point").succeeded();
+        let mounts = here(old.path(), "mounts --json").json();
+        let point = old.path().join("point").canonicalize().unwrap();
+        let mount =
+            mounts.as_array().unwrap().iter().find(|mount| mount["mounted_on"] == point.to_str().unwrap());
+        let process = mount.unwrap()["process"].as_i64().unwrap();
+        let server = Pid::from_raw(process.try_into().unwrap()).unwrap();
+        kill_process(server, Signal::STOP).unwrap();
+        detach(&point);
+        here(new.path(), "mount -o rw disk.img point").succeeded();
+        let is_same = fs::metadata(new.path().join("point")).unwrap().dev() == number;
+        kill_process(server, Signal::CONT).unwrap();
+        if is_same {
+            here(new.path(), "freeze point").succeeded();
+            assert_eq!(state(new.path()), "rw, frozen");
+            // The first server does not wait for the second mount's end.
+            let gone = || !Path::new(&format!("/proc/{process}/fd")).exists();
+            let end = Instant::now() + Duration::from_secs(60);
+            while !gone() && Instant::now() < end {
+                sleep(Duration::from_millis(10));
+            }
+            assert!(gone(), "the server of a frozen mount waits for another mount");
+            tool("e2fsck -fp disk.img", old.path());
+            here(new.path(), "thaw point").succeeded();
+        }
+        here(new.path(), "unmount point").succeeded();
+        if is_same {
+            return;
+        }
+    }
+    panic!("no mount got the number of another");
 }

@@ -3,7 +3,9 @@
 use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::Weak;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::io::Errno;
 use rustix::ioctl::{Setter, ioctl, opcode};
@@ -62,6 +64,19 @@ impl Device {
         Ok(fcntl_setfl(&self.0, flags)?)
     }
 
+    /// Whether the kernel has ended the connection: the mount is gone, or was aborted. The kernel does so before it gives
+    /// the number of the mount's device to another mount.
+    fn has_ended(&self) -> bool {
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let mut polled = [PollFd::new(&self.0, PollFlags::empty())];
+        loop {
+            match poll(&mut polled, Some(&at_once)) {
+                Err(Errno::INTR) => {}
+                _ => return polled[0].revents().contains(PollFlags::ERR),
+            }
+        }
+    }
+
     /// Sends a reply.
     pub(super) fn send(&self, reply: &[u8]) -> io::Result<()> {
         match rustix::io::write(&self.0, reply) {
@@ -69,6 +84,24 @@ impl Device {
             Ok(_) | Err(Errno::NOENT | Errno::NODEV | Errno::CONNABORTED) => Ok(()),
             Err(errno) => Err(errno.into()),
         }
+    }
+}
+
+/// Tells whether a connection to the kernel has ended, and does not keep it.
+///
+/// While it has not, the number of the mount's device is that of this mount and of no other.
+#[derive(Clone, Debug)]
+pub struct WeakConnection(Weak<Device>);
+
+impl WeakConnection {
+    pub(super) const fn new(device: Weak<Device>) -> Self {
+        Self(device)
+    }
+
+    /// Whether the mount is gone, or serves nothing any more.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.0.upgrade().is_none_or(|device| device.has_ended())
     }
 }
 

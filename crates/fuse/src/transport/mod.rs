@@ -50,6 +50,7 @@ use std::thread;
 use std::time::Duration;
 
 pub(crate) use device::Device;
+pub use device::WeakConnection;
 
 use rustix::io::Errno;
 
@@ -128,6 +129,11 @@ impl Connection {
         let latency_request = if options.poll_idle { polling::open_request() } else { None };
         let ending = Ending::new()?;
         Ok(Self { device, dispatcher, notifier, server, commit_pause, loops, rings, ending, latency_request })
+    }
+
+    /// Tells of its end.
+    pub(crate) fn downgrade(&self) -> WeakConnection {
+        WeakConnection::new(Arc::downgrade(&self.device))
     }
 
     /// Serves until the mount is gone. `lost` is told, by a thread that cannot go on, why.
@@ -288,7 +294,7 @@ mod tests {
     use std::sync::mpsc::channel;
 
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-    use std::path::PathBuf;
+    use std::path::Path;
     use undercroft_vfs::{Vfs, VfsOptions};
     use zerocopy::IntoBytes;
 
@@ -315,7 +321,7 @@ mod tests {
         let (ours, kernels) = pair.unwrap();
         let (device, kernel) = (Arc::new(Device::from(ours)), Device::from(kernels));
         let notifier = Arc::new(Notifier::new(Arc::clone(&device)));
-        let limit = Arc::new(DirtyLimit::new(PathBuf::new()));
+        let limit = Arc::new(DirtyLimit::new(Path::new("")));
         let cache = WriteCache::new(Arc::clone(&server), Arc::clone(&notifier), limit, false);
         let dispatcher =
             Dispatcher::new(server, &MountOptions::default(), InitFlags::empty(), notifier, cache);

@@ -2,6 +2,8 @@
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -186,6 +188,58 @@ fn a_killed_server_takes_nothing_with_it_that_was_mounted_above() {
     assert_eq!(fs::read(server.dir().join("hello")).unwrap(), HELLO);
     drop(upper);
     assert!(until(SOON, || !is_mounted(server.dir())));
+}
+
+/// The mount's own number and its device's: both may come again.
+fn numbers(dir: &Path) -> (u64, u64) {
+    let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC;
+    let held = rustix::fs::open(dir, flags, rustix::fs::Mode::empty()).unwrap();
+    let told = fs::read_to_string(format!("/proc/self/fdinfo/{}", held.as_raw_fd())).unwrap();
+    let id = told.lines().find_map(|line| line.strip_prefix("mnt_id:")).unwrap();
+    (id.trim().parse().unwrap(), fs::metadata(dir).unwrap().dev())
+}
+
+fn detach(dir: &Path) {
+    rustix::mount::unmount(dir, rustix::mount::UnmountFlags::DETACH).unwrap();
+}
+
+#[test]
+fn what_was_mounted_on_the_directory_since_is_not_taken_away() {
+    let dir = tempfile::tempdir().unwrap();
+    let before = mount(vfs(), dir.path(), MountOptions::default()).unwrap();
+    detach(dir.path());
+    let now = mount(vfs(), dir.path(), MountOptions::default()).unwrap();
+    before.unmount().unwrap();
+    drop(before);
+    assert_eq!(fs::read(dir.path().join("hello")).unwrap(), HELLO);
+    unmount_when_idle(|| now.unmount()).unwrap();
+    now.wait().unwrap();
+    assert!(!is_mounted(dir.path()));
+}
+
+/// The server is killed after its mount has gone and another has got the mount's numbers, on the same directory.
+#[test]
+fn the_guardian_of_a_mount_leaves_the_next_one_alone() {
+    for _ in 0..50 {
+        let mut server = ServerProcess::start(0, "");
+        let before = numbers(server.dir());
+        server.signal(Signal::STOP);
+        detach(server.dir());
+        let next = mount(vfs(), server.dir(), MountOptions::default()).unwrap();
+        let has_its_numbers = numbers(server.dir()) == before;
+        server.signal(Signal::KILL);
+        server.child.wait().unwrap();
+        if has_its_numbers {
+            assert!(until(SOON, || guardian_waits(server.dir())));
+            assert_eq!(fs::read(server.dir().join("hello")).unwrap(), HELLO);
+        }
+        unmount_when_idle(|| next.unmount()).unwrap();
+        next.wait().unwrap();
+        if has_its_numbers {
+            return;
+        }
+    }
+    panic!("no mount got the numbers of another");
 }
 
 #[test]

@@ -249,6 +249,27 @@ fn attributes_that_linux_does_not_keep_are_left_out_and_counted() {
     );
 }
 
+/// A valid list of 9,000 users. Without it, the group would get what its mask lets others have.
+#[test]
+fn a_list_that_is_too_long_is_refused_and_not_left_out() {
+    let numbered = (0..9000_u32).map(|user| (2_u16, 7_u16, user));
+    let entries = [(1, 6, u32::MAX)].into_iter().chain(numbered);
+    let entries = entries.chain([(4, 0, u32::MAX), (16, 7, u32::MAX), (32, 0, u32::MAX)]);
+    let mut list = vec![2, 0, 0, 0];
+    for (tag, permissions, id) in entries {
+        list.extend([tag.to_le_bytes(), permissions.to_le_bytes()].concat());
+        list.extend(id.to_le_bytes());
+    }
+    let mut entry = file("f", 0);
+    entry.metadata.permissions = 0o670;
+    entry.metadata.xattrs = vec![xattr("system.posix_acl_access", &list)];
+    let refused = put(&memory(), [entry]).unwrap_err();
+    assert!(
+        refused.to_string().starts_with("/f: its extended attribute system.posix_acl_access: "),
+        "{refused}"
+    );
+}
+
 #[test]
 fn a_failure_leaves_directories_as_they_are_to_be() {
     let vfs = memory();

@@ -116,17 +116,18 @@ fn shown(name: &[u8]) -> std::slice::EscapeAscii<'_> {
     name.get(..NAME_MAX_BYTES).unwrap_or(name).escape_ascii()
 }
 
-/// Whether Linux keeps an attribute of a file of this kind.
+/// Whether Linux keeps an attribute of a file of this kind. A list is kept however long it is, so that one that is too long is
+/// refused: without its list, the mode of a file would give its group what the mask lets others have.
 fn is_kept(Xattr { name, value }: &Xattr, kind: &EntryKind) -> bool {
     let is_possible = name.len() <= NAME_MAX_BYTES && !name.contains(&0) && value.len() <= VALUE_MAX_BYTES;
     let is_of = |namespace: &[u8]| name.strip_prefix(namespace).is_some_and(|rest| !rest.is_empty());
-    is_possible
-        && match kind {
-            _ if **name == *ACCESS_LIST => !matches!(kind, EntryKind::Symlink(_)),
-            _ if **name == *DEFAULT_LIST => *kind == EntryKind::Directory,
-            EntryKind::Directory | EntryKind::Regular(_) if is_of(b"user.") => true,
-            _ => is_of(b"trusted.") || is_of(b"security."),
-        }
+    match kind {
+        _ if **name == *ACCESS_LIST => !matches!(kind, EntryKind::Symlink(_)),
+        _ if **name == *DEFAULT_LIST => *kind == EntryKind::Directory,
+        _ if !is_possible => false,
+        EntryKind::Directory | EntryKind::Regular(_) if is_of(b"user.") => true,
+        _ => is_of(b"trusted.") || is_of(b"security."),
+    }
 }
 
 #[cfg(test)]

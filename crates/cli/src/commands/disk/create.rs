@@ -40,7 +40,10 @@ pub(super) fn run(plan: &CreatePlan, format: Format) -> Result<(), Failure> {
         let disk_bytes = disk_size(plan, &parts, &sizes)?;
         // What cannot be laid out is refused before a file is made.
         let (editor, places) = lay_out(plan, &ids, &parts, &sizes, disk_bytes, sector_of_file(plan)?)?;
-        let new = NewImage::make(&plan.image.path, disk_bytes, plan.format, plan.force)?;
+        let mut new = NewImage::make(&plan.image.path, disk_bytes, plan.format, plan.force)?;
+        if parts.iter().any(|part| part.copies(&plan.image.path)) {
+            new.release_replaced()?;
+        }
         parts.iter_mut().for_each(|part| part.leave_out(new.path()));
         let device = new.open()?;
         fill(&parts, &places, &editor, &device, true)?;

@@ -1,4 +1,4 @@
-//! A new image file, whole or not there.
+//! A new image file, whole or not there. What it replaces stays open, with its lock, until then.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -10,7 +10,7 @@ use undercroft_block::{Device, ImageFormat};
 use crate::exit::Kind;
 use crate::failure::Failure;
 use crate::image::unfinished::UnfinishedFile;
-use crate::image::{self, new_file};
+use crate::image::{self, ToOverwrite, new_file};
 use crate::plan::ImageSpec;
 use crate::text::names::safe;
 
@@ -18,7 +18,10 @@ use crate::text::names::safe;
 const STAT_BLOCK_BYTES: u64 = 512;
 
 /// A file that is being made.
-pub(super) struct NewImage(UnfinishedFile);
+pub(super) struct NewImage {
+    file: UnfinishedFile,
+    replaced: Option<ToOverwrite>,
+}
 
 impl NewImage {
     /// Makes an image that will be at `path`, where nothing is unless it is to be replaced.
@@ -41,15 +44,16 @@ impl NewImage {
             );
             return Err(Failure::new(Kind::CannotOpen, what).advise("remove the link, or give another name"));
         }
+        let mut replaced = None;
         if fs::symlink_metadata(&place).is_ok() {
             if !replace {
                 return Err(Failure::new(Kind::Host, format!("{shown} is there already"))
                     .advise("`--force` replaces it"));
             }
-            // It must not be in use.
-            image::open_to_overwrite(&ImageSpec::plain(place.clone()))?.close()?;
+            replaced = Some(image::open_to_overwrite(&ImageSpec::plain(place.clone()))?);
         }
-        Self::beside(place, size_bytes, format, replace)
+        let file = Self::beside(place, size_bytes, format, replace)?;
+        Ok(Self { file, replaced })
     }
 
     /// Makes an image that takes the place of one that this process has open.
@@ -59,7 +63,7 @@ impl NewImage {
         format: Option<ImageFormat>,
     ) -> Result<Self, Failure> {
         let place = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-        Self::beside(place, size_bytes, format, true)
+        Ok(Self { file: Self::beside(place, size_bytes, format, true)?, replaced: None })
     }
 
     fn beside(
@@ -67,28 +71,35 @@ impl NewImage {
         size_bytes: u64,
         format: Option<ImageFormat>,
         replace: bool,
-    ) -> Result<Self, Failure> {
+    ) -> Result<UnfinishedFile, Failure> {
         let format = new_file::format_of(&place, format)?;
         let replaced = replace.then(|| fs::metadata(&place).ok()).flatten();
         let shown = safe(place.as_os_str().as_bytes());
-        let new = Self(UnfinishedFile::beside(place, replaced)?);
+        let new = UnfinishedFile::beside(place, replaced)?;
         match format {
             ImageFormat::Raw => {
-                let sized = new.0.file().set_len(size_bytes);
+                let sized = new.file().set_len(size_bytes);
                 sized.map_err(|error| new_file::not_so_large(&shown, size_bytes, &error))?;
             }
-            ImageFormat::Qcow2 => new_file::fill(&new.spec(), size_bytes, format)?,
+            ImageFormat::Qcow2 => {
+                new_file::fill(&ImageSpec::plain(new.path().to_owned()), size_bytes, format)?;
+            }
         }
         Ok(new)
     }
 
+    /// Lets go of the image that is replaced: this process reads it by other descriptors.
+    pub(super) fn release_replaced(&mut self) -> Result<(), Failure> {
+        self.replaced.take().map_or(Ok(()), ToOverwrite::close)
+    }
+
     /// Its name for now.
     pub(super) fn path(&self) -> &Path {
-        self.0.path()
+        self.file.path()
     }
 
     fn spec(&self) -> ImageSpec {
-        ImageSpec::plain(self.0.path().to_owned())
+        ImageSpec::plain(self.path().to_owned())
     }
 
     /// To be filled; all of it reads as zeroes.
@@ -99,13 +110,14 @@ impl NewImage {
     /// What it takes on its filesystem. Its device must be closed.
     pub(super) fn allocated_bytes(&self) -> Result<u64, Failure> {
         // Some filesystems decide at this moment.
-        let found = self.0.file().sync_all().and_then(|()| self.0.file().metadata());
+        let found = self.file.file().sync_all().and_then(|()| self.file.file().metadata());
         let found = found.map_err(|error| Failure::host(self.spec().shown(), &error))?;
         Ok(found.blocks() * STAT_BLOCK_BYTES)
     }
 
     /// Gives the whole image its name. Its device must be closed.
     pub(super) fn finish(self) -> Result<(), Failure> {
-        self.0.finish()
+        self.file.finish()?;
+        self.replaced.map_or(Ok(()), ToOverwrite::close)
     }
 }

@@ -16,7 +16,8 @@ use uuid::{Builder, Uuid};
 use super::content;
 use crate::exit::Kind;
 use crate::failure::{Failure, without_errno};
-use crate::plan::kind_of;
+use crate::file_id;
+use crate::plan::{ImageSpec, kind_of};
 
 /// What a partition has at least where nothing says more.
 const LEAST_BYTES: u64 = 1 << 20;
@@ -107,6 +108,14 @@ impl<'a> Part<'a> {
     pub(super) fn leave_out(&mut self, path: &Path) {
         let found = fs::metadata(path).ok().filter(fs::Metadata::is_file);
         self.not_these.extend(found.as_ref().map(FileId::of));
+    }
+
+    /// Whether its bytes are those of the file at `path`, or of a part of it.
+    pub(super) fn copies(&self, path: &Path) -> bool {
+        let blocks = self.definition.blocks.as_ref();
+        let spec = blocks.and_then(|blocks| ImageSpec::parse(blocks.as_os_str()).ok());
+        let id = |path: &Path| file_id::FileId::of_path(path);
+        spec.is_some_and(|spec| spec.array.is_none() && id(path).is_some() && id(&spec.path) == id(path))
     }
 
     /// A failure that names the partition.

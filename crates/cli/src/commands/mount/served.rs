@@ -8,6 +8,7 @@ use std::sync::{Arc, Weak};
 
 use undercroft_block::FreezableDevice;
 use undercroft_block::mountinfo::{MountDevice, MountTable};
+use undercroft_fuse::WeakConnection;
 use undercroft_md::{Array, Finished, Status};
 use undercroft_sync::{Mutex, order};
 use undercroft_vfs::FileSystem;
@@ -79,6 +80,8 @@ pub(super) struct ServedMount {
     pub(super) source: Source,
     pub(super) point: PathBuf,
     pub(super) device: u64,
+    /// The number is this mount's until it has ended.
+    pub(super) connection: WeakConnection,
     pub(super) control: Weak<Control>,
     /// Held by a request that makes the filesystem larger, from lengthening the image file until it may be cut again.
     pub(super) growing: Mutex<()>,
@@ -86,6 +89,10 @@ pub(super) struct ServedMount {
 
 impl Serve for ServedMount {
     fn answer(&self, request: Request, during: &mut dyn FnMut(Answer) -> bool) -> Result<Answer, Failure> {
+        // Another mount may have its number and its directory from now on, while this process closes its image.
+        if self.connection.has_ended() {
+            return Err(self.ending());
+        }
         match request {
             Request::Describe => self.describe().map(|served| Answer::Served(Box::new(served))),
             Request::Info => self.info(),
@@ -271,11 +278,14 @@ impl ServedMount {
         let failed = |error: &dyn std::error::Error| {
             Failure::new(Kind::Io, format!("cannot freeze {}", self.source.shown)).because(error)
         };
+        let (device, connection) = (self.device, self.connection.clone());
+        let is_over = move || connection.has_ended() || !is_mounted(device);
+        if is_over() {
+            return Err(self.ending());
+        }
         if !freezer.is_frozen() {
             self.filesystem()?.sync().map_err(|error| failed(&error))?;
         }
-        let device = self.device;
-        let is_over = move || !is_mounted(device);
         if freezer.freeze(Arc::new(is_over)).map_err(|error| failed(&error))? {
             return self.describe().map(|served| Answer::Served(Box::new(served)));
         }
