@@ -59,7 +59,7 @@ impl Live {
             match validated(&line, self.is_of_another())? {
                 Answer::Refused(refusal) => return Err(refusal.into()),
                 progress @ (Answer::Progress(_) | Answer::Growing { .. }) if may_take_long => {
-                    during(progress)
+                    during(progress);
                 }
                 Answer::Progress(_) | Answer::Growing { .. } => {
                     return Err(broken(io::ErrorKind::InvalidData.into()));
