@@ -55,7 +55,7 @@ impl Mounted {
 
     /// Keeps an allocation group as it is for a reader; see [`Allocator::hold_still`].
     pub(crate) fn hold_still(&self, group: AgNumber) -> Option<impl Sized + '_> {
-        self.writer.get().and_then(|writer| writer.allocator.hold_still(group))
+        self.writer.get().map(|writer| writer.allocator.hold_still(group))
     }
 
     /// Lets the filesystem take changes from now on.

@@ -376,10 +376,56 @@ fn readers_of_groups_find_no_damage_while_a_filesystem_grows() {
             if stop.load(Ordering::Relaxed) {
                 break;
             }
-            xfs.grow(Some(64 * MIB + step * 2 * MIB), &mut |_, _| ()).unwrap();
+            let grown = xfs.grow(Some(64 * MIB + step * 2 * MIB), &mut |_, _| ());
+            if grown.is_err() {
+                stop.store(true, Ordering::Relaxed);
+            }
+            grown.unwrap();
         }
         stop.store(true, Ordering::Relaxed);
     });
+    xfs.close().unwrap();
+    drop(xfs);
+    assert_sound(&image, "grown");
+}
+
+/// A reader that walks through the last group keeps the filesystem from growing, also when the group is so new that nothing
+/// is allocated from it yet.
+#[test]
+fn a_group_keeps_its_length_while_a_reader_walks_through_it() {
+    let image = MkfsXfs::new(64, "-d agsize=16m").make().unwrap();
+    lengthen(image.path(), 400 * MIB);
+    let xfs = open(image.path());
+    let stop = AtomicBool::new(false);
+    let changed = std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let size = || (xfs.superblock().geometry().ag_count(), xfs.superblock().geometry().blocks());
+            let (mut groups, mut changed) = (size().0, Vec::new());
+            while !stop.load(Ordering::Relaxed) {
+                if size().0 == groups {
+                    std::thread::yield_now();
+                    continue;
+                }
+                groups = size().0;
+                let found = xfs.for_each_free_extent(groups - 1, |_, _| {
+                    let before = size();
+                    std::thread::sleep(std::time::Duration::from_millis(50));
+                    if before.0 == groups && size() != before {
+                        changed.push((before, size()));
+                    }
+                });
+                found.unwrap();
+            }
+            changed
+        });
+        // Each second step adds a group, and the others make it longer.
+        let grown =
+            (1..=20).try_for_each(|step| xfs.grow(Some(64 * MIB + step * 8 * MIB), &mut |_, _| ()).map(drop));
+        stop.store(true, Ordering::Relaxed);
+        grown.unwrap();
+        reader.join().unwrap()
+    });
+    assert!(changed.is_empty(), "{changed:?}");
     xfs.close().unwrap();
     drop(xfs);
     assert_sound(&image, "grown");

@@ -1,7 +1,7 @@
 //! The allocation groups of a writable filesystem.
 
-use undercroft_sync::AppendList;
 use undercroft_sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64};
+use undercroft_sync::{AppendList, Mutex, order};
 use undercroft_vfs::{Error, Result};
 
 use super::group::Group;
@@ -18,6 +18,8 @@ pub(crate) const GROUPS_MAX: u32 = 1 << 20;
 pub(crate) struct Allocator {
     /// More are appended when the filesystem grows.
     pub(super) groups: AppendList<Group>,
+    /// Held, as the lock of a group, while a group is appended, and while a reader is in a group that is not in the list yet.
+    pub(super) appending: Mutex<()>,
     /// Blocks that can be reserved.
     pub(super) reservable: AtomicI64,
     /// Blocks that can be reserved after a commit.
@@ -45,6 +47,7 @@ impl Allocator {
         let reservable = groups.iter().map(|group| group.state.lock().counted).sum::<u64>();
         Ok(Self {
             groups,
+            appending: Mutex::new(&order::GROUP, ()),
             reservable: AtomicI64::new(i64::try_from(reservable).unwrap_or(i64::MAX)),
             busy: AtomicU64::new(0),
             extent_credits: extent_credits(volume),
@@ -59,6 +62,7 @@ impl Allocator {
     pub(crate) fn without_groups() -> Self {
         Self {
             groups: AppendList::default(),
+            appending: Mutex::new(&order::GROUP, ()),
             reservable: AtomicI64::new(0),
             busy: AtomicU64::new(0),
             extent_credits: 0,
@@ -68,10 +72,21 @@ impl Allocator {
         }
     }
 
-    /// Keeps a group's headers and trees as they are while the caller reads them, until what it returns is dropped. The
-    /// caller must take no other lock of class `group` meanwhile. `None` for a group from which nothing is allocated.
-    pub(crate) fn hold_still(&self, number: AgNumber) -> Option<impl Sized + '_> {
-        self.groups.get(number.0 as usize).map(|group| group.state.lock())
+    /// Keeps a group's headers and trees, and its length, as they are while the caller reads them, until what it returns is
+    /// dropped. The caller must take no other lock of class `group` meanwhile.
+    ///
+    /// While the filesystem grows, the superblock has groups that are not in the list yet. Nothing changes in such a group
+    /// until it is appended: the reader keeps it from being appended, because it has no lock that the reader could hold.
+    pub(crate) fn hold_still(&self, number: AgNumber) -> impl Sized + '_ {
+        let find = || self.groups.get(number.0 as usize);
+        if find().is_none() {
+            let appending = self.appending.lock();
+            // It may have been appended before this thread got the lock.
+            if find().is_none() {
+                return (Some(appending), None);
+            }
+        }
+        (None, find().map(|group| group.state.lock()))
     }
 
     /// A group.

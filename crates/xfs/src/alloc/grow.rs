@@ -4,7 +4,7 @@
 //! before the superblock in memory is replaced may go on with the old one until it ends, and no transaction before that
 //! one, which a recovery makes with the old superblock, changes a block past the old end.
 //!
-//! Locks: that of the group, class `group`. The caller serializes all calls.
+//! Locks: that of the group, class `group`, and one of the same class to append groups. The caller serializes all calls.
 
 use undercroft_sync::atomic::Ordering;
 use undercroft_vfs::{Error, Result};
@@ -73,7 +73,11 @@ impl Allocator {
         for number in self.groups.len() as u32..volume.geometry().ag_count() {
             let group = Group::new(volume, AgNumber(number))?;
             let counted = group.state.lock().counted;
-            self.groups.push(group);
+            {
+                // Waits for readers that began to read the group when it had no lock here.
+                let _appending = self.appending.lock();
+                self.groups.push(group);
+            }
             self.reservable.fetch_add(counted.cast_signed(), Ordering::Relaxed);
         }
         Ok(())

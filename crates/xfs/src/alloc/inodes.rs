@@ -167,7 +167,9 @@ impl Allocator {
     /// [`Stale`](Error::Stale) when it is not in use; corruption of the inode tree; I/O failure.
     pub(crate) fn check_in_use(&self, volume: &Volume, ino: Ino) -> Result<()> {
         let Some((ag, within)) = volume.geometry().split_ino(ino) else { return Err(Error::Stale) };
-        let state = self.group(ag)?.state.lock();
+        // A group that is not in the list yet, while the filesystem grows, has no inodes.
+        let Some(group) = self.groups.get(ag.0 as usize) else { return Err(Error::Stale) };
+        let state = group.state.lock();
         let (root, levels) = (AgBlock(state.agi.agi_root.get()), state.agi.agi_level.get());
         let chunk = match state.open.of(within) {
             None => Btree::<Inobt>::in_ag(volume, ag, root, levels)?.cursor().lookup_le(&within)?,

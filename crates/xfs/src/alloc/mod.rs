@@ -53,7 +53,8 @@
 //! Each group has one lock, of class `group`. A thread holds one at a time, and only while it makes one change or one
 //! search: between two calls it has none, and other threads come in. Inside it are the locks of the cache and of its
 //! blocks. A change is made under a handle; holding blocks and letting go of them is not. The sums over all groups are
-//! atomic numbers, and so is what a search looks at before it locks a group.
+//! atomic numbers, and so is what a search looks at before it locks a group. A reader of a group that the superblock has and
+//! the list of groups does not have yet holds the lock under which groups are appended, of the same class.
 
 mod account;
 mod allocator;
