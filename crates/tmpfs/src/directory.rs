@@ -8,6 +8,12 @@
 //! lock. So a thread that has seen the new name never finds the old one. In an exchange both are marked.
 //!
 //! An inode's place in the table of numbers is made before its first name and released after its last.
+//!
+//! **The count of links** of a directory includes one for each subdirectory. It changes while the subdirectory's name is
+//! locked, and is lowered *before* that name goes. The thread that removes the directory waits for threads that add
+//! names to it, but not for threads that remove names: it may find the directory empty while another thread is still
+//! removing the last subdirectory. It must find the count of an empty directory then, because only a count that becomes
+//! 0 releases the inode.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -198,10 +204,18 @@ pub(crate) fn unlink(dir: &TmpInode, name: &HashedName<'_>, victim: &Arc<Node>) 
     let moment = Coarse::now();
     let directory = dir.directory()?;
     let inode: &TmpInode = victim.inode_as()?;
-    if inode.is_directory() && !inode.directory()?.names.is_empty() {
-        return Err(Error::NotEmpty);
+    let is_directory = inode.is_directory();
+    if is_directory {
+        if !inode.directory()?.names.is_empty() {
+            return Err(Error::NotEmpty);
+        }
+        // Before the name goes; see above.
+        dir.drop_link();
     }
     if !directory.names.remove(name) {
+        if is_directory {
+            dir.add_link()?;
+        }
         return Err(Error::NotFound);
     }
     release(dir, victim, inode, moment);
@@ -230,12 +244,23 @@ pub(crate) fn rename(
     let whiteout =
         whiteout.map(|new| TmpInode::make(dir.home().here(), new, Some(dir.ino()), moment)).transpose()?;
 
+    let changes_parent = inode.is_directory() && dir.ino() != to.ino();
+    if changes_parent {
+        to.add_link()?;
+    }
     from_directory.mark_moving(name, true);
     if replaced.is_some() {
         to_directory.names.replace(to_name, Name::of(moved));
     } else if let Err(error) = to_directory.insert(to_name, Name::of(moved)) {
         from_directory.mark_moving(name, false);
+        if changes_parent {
+            to.drop_link();
+        }
         return Err(error);
+    }
+    if changes_parent {
+        // Before the old name goes; see above.
+        dir.drop_link();
     }
     if let Some(whiteout) = &whiteout {
         whiteout.inode_as::<TmpInode>()?.set_links(1);
@@ -246,12 +271,14 @@ pub(crate) fn rename(
     }
 
     if let Some(replaced) = replaced {
-        release(to, replaced, replaced.inode_as()?, moment);
+        let replaced_inode: &TmpInode = replaced.inode_as()?;
+        if replaced_inode.is_directory() {
+            to.drop_link();
+        }
+        release(to, replaced, replaced_inode, moment);
     }
-    if inode.is_directory() && dir.ino() != to.ino() {
+    if changes_parent {
         inode.directory()?.parent.store(to.ino().0, Ordering::Relaxed);
-        to.add_link()?;
-        dir.drop_link();
     }
     inode.meta().touch_inode(moment);
     dir.meta().touch_content(moment);
@@ -294,12 +321,11 @@ pub(crate) fn exchange(
     Ok(())
 }
 
-/// The inode has lost a name in `dir`.
+/// The inode has lost a name in `dir`, which does not count it as a subdirectory any more.
 fn release(dir: &TmpInode, victim: &Arc<Node>, inode: &TmpInode, moment: Coarse) {
     if inode.is_directory() {
-        // Its own `.` goes with it, and its `..` does not count for the parent any more.
+        // Its own `.` goes with it.
         inode.drop_link();
-        dir.drop_link();
     }
     take_link(dir, victim, inode);
     inode.meta().touch_inode(moment);

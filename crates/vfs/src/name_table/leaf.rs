@@ -216,9 +216,9 @@ impl<V> Leaf<V> {
         self.waits.load(Relaxed)
     }
 
-    /// Whether there are no entries.
+    /// Whether there are no entries. Acquire: a reader that finds none sees what was done before the last one went.
     pub(super) fn is_vacant(&self) -> bool {
-        self.taken.load(Relaxed) == 0
+        self.taken.load(Acquire) == 0
     }
 
     /// The entry with this name, whose hash is all of the key but its last bits.

@@ -135,7 +135,7 @@ impl<V: Send + Sync + 'static> NameTable<V> {
         }
     }
 
-    /// Whether there are no names.
+    /// Whether there are no names. If so, the caller sees what other threads did before they removed theirs.
     pub fn is_empty(&self) -> bool {
         self.scan(0, |_, _, _| ControlFlow::Break(())).is_continue()
     }
