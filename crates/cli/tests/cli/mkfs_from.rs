@@ -393,6 +393,24 @@ fn an_archive_is_refused_alike_by_mkfs_and_tar_in() {
 }
 
 #[test]
+fn values_that_xfs_repair_calls_illegal_are_refused_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |command: &str| run(Command::new(PROGRAM).args(command.split(' ')).current_dir(dir.path()));
+    fs::write(dir.path().join("file"), b"x").unwrap();
+    for name in ["SGI_ACL_FILE", "SGI_ACL_DEFAULT", "SGI_CAP_FILE"] {
+        let archive = format!("{name}.tar");
+        let option = format!("--pax-option=SCHILY.xattr.trusted.{name}:=text");
+        tool(&format!("tar --format=posix {option} -cf {archive} file"), dir.path());
+        let refused = at(&format!("mkfs xfs new --from {archive}")).failed(7);
+        assert!(refused.contains("file: its extended attribute trusted."), "{refused}");
+        assert!(refused.contains(name) && !dir.path().join("new").exists(), "{refused}");
+        // To ext4 it is an attribute as any other.
+        at(&format!("mkfs ext4 other -q --no-conf --from {archive}")).succeeded();
+        check("ext4", &dir.path().join("other"));
+    }
+}
+
+#[test]
 fn an_image_of_docker_save_is_known_by_its_manifest() {
     let dir = tempfile::tempdir().unwrap();
     let sh = |script: &str| run(Command::new("sh").args(["-ec", script]).current_dir(dir.path())).succeeded();

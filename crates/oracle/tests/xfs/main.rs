@@ -5,4 +5,5 @@ mod fields;
 mod folding;
 mod matrix;
 mod random;
+mod values;
 mod version4;

@@ -9,6 +9,7 @@
 //! | `remote` | values in blocks of their own |
 //! | `name` | full names, as `getxattr` takes them |
 //! | `acl` | access control lists |
+//! | `reserved` | names whose values must have a form |
 //! | `change` | changing attributes |
 //!
 //! Attributes that were being written when the system stopped ("incomplete") count as not there, and parent pointers
@@ -22,6 +23,7 @@ mod entry;
 mod leaf;
 mod name;
 mod remote;
+pub(crate) mod reserved;
 mod short;
 #[cfg(all(test, feature = "oracle"))]
 mod tests;

@@ -1,5 +1,6 @@
 //! Extended attributes in each of their forms, with the tree of hashes over their leaves.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 
 use undercroft_vfs::Result;
@@ -9,6 +10,7 @@ use super::forks::Fork;
 use super::hash_index::Below;
 use super::inodes::Inode;
 use super::raw::{be16, be32};
+use crate::attr::reserved;
 use crate::da::hash_name;
 use crate::format::block_header::{self, HeaderKind};
 use crate::format::dinode::ForkFormat;
@@ -75,10 +77,11 @@ impl Checker<'_> {
             if name_bytes == 0 || end > total {
                 return report("end within an entry".to_owned());
             }
-            let name = &bytes[name_at..name_at + usize::from(name_bytes)];
+            let (name, value) = bytes[name_at..end].split_at(usize::from(name_bytes));
             if let Some(detail) = wrong_flags(flags & !LOCAL).or_else(|| wrong_name(name, flags)) {
                 report(detail);
             }
+            self.wrong_value(name, flags, value).into_iter().for_each(&report);
             if flags & INCOMPLETE != 0 {
                 report(format!("have \"{}\" half made or half removed", name.escape_ascii()));
             }
@@ -235,8 +238,10 @@ impl Checker<'_> {
                 return Ok(None);
             }
             let rest = &bytes[place..];
+            let mut value_at = None;
             let (name, len) = if flags & LOCAL != 0 {
                 let (value, name) = (usize::from(be16(rest, 0)), rest.get(2).map_or(0, |&n| usize::from(n)));
+                value_at = Some(3 + name..3 + name + value);
                 (rest.get(3..3 + name), 3 + name + value)
             } else {
                 let name = rest.get(8).map_or(0, |&n| usize::from(n));
@@ -261,8 +266,17 @@ impl Checker<'_> {
             used_found += len;
             lowest = lowest.min(place);
             taken.push((place, place + len));
-            if flags & LOCAL == 0 && flags & INCOMPLETE == 0 {
-                self.check_value(inode, fork, seen, be32(rest, 0), be32(rest, 4))?;
+            let value = match value_at {
+                Some(place) => rest.get(place).map(Cow::Borrowed),
+                None if flags & INCOMPLETE == 0 => {
+                    let is_wanted = flags & ROOT != 0 && reserved::is_reserved(name);
+                    self.check_value(inode, fork, seen, (be32(rest, 0), be32(rest, 4)), is_wanted)?
+                        .map(Cow::Owned)
+                }
+                None => None,
+            };
+            if let Some(detail) = value.and_then(|value| self.wrong_value(name, flags, &value)) {
+                report(detail);
             }
         }
         if used != used_found {
@@ -292,45 +306,63 @@ impl Checker<'_> {
         Ok(last)
     }
 
-    /// A value in blocks of its own.
+    /// A value in blocks of its own, of which the first and the length are given. Returns it if it is wanted and there.
     fn check_value(
         &self,
         inode: &Inode<'_>,
         fork: &Fork,
         seen: &mut Seen,
-        first: u32,
-        len: u32,
-    ) -> Result<()> {
+        (first, len): (u32, u32),
+        is_wanted: bool,
+    ) -> Result<Option<Vec<u8>>> {
         let at = inode.at();
         let report = |detail: String| self.findings.add("xattr", at, detail);
         if first == 0 || len > VALUE_MAX {
             report(format!("a value of {len} bytes is said to begin at block {first} of the attribute fork"));
-            return Ok(());
+            return Ok(None);
         }
         let has_crc = self.geometry.has_crc();
-        let per_block = self.geometry.block_bytes() - if has_crc { 56 } else { 0 };
+        let header = if has_crc { 56 } else { 0 };
+        let per_block = self.geometry.block_bytes() - header;
+        let (mut value, mut is_whole) = (Vec::new(), true);
         let blocks = len.div_ceil(per_block);
         for n in 0..blocks {
             let number = u64::from(first) + u64::from(n);
             let Some(home) = fork.block_at(number) else {
                 report(format!("block {number} of the attribute fork should hold a value, and is not there"));
-                return Ok(());
+                return Ok(None);
             };
             if !seen.blocks.insert(number) {
                 report(format!("block {number} of the attribute fork holds two values"));
-                return Ok(());
+                return Ok(None);
             }
             seen.value_blocks += 1;
-            if has_crc {
-                let bytes = self.read(home, 1)?;
-                let offset = n * per_block;
-                let part = (len - offset).min(per_block);
-                if let Err(detail) = self.remote_header(&bytes, *b"XARM", home, inode.number, offset, part) {
-                    report(format!("a value in block {number} of the attribute fork: {detail}"));
-                }
+            if !has_crc && !is_wanted {
+                continue;
+            }
+            let bytes = self.read(home, 1)?;
+            let offset = n * per_block;
+            let part = (len - offset).min(per_block);
+            if has_crc
+                && let Err(detail) = self.remote_header(&bytes, *b"XARM", home, inode.number, offset, part)
+            {
+                report(format!("a value in block {number} of the attribute fork: {detail}"));
+                is_whole = false;
+            }
+            if is_wanted {
+                value.extend_from_slice(&bytes[header as usize..(header + part) as usize]);
             }
         }
-        Ok(())
+        Ok((is_wanted && is_whole).then_some(value))
+    }
+
+    /// What is wrong with the value of a name that belongs to XFS.
+    fn wrong_value(&self, name: &[u8], flags: u8, value: &[u8]) -> Option<String> {
+        if flags & ROOT == 0 || flags & INCOMPLETE != 0 {
+            return None;
+        }
+        let wrong = reserved::check(name, value, self.geometry.has_crc()).err()?;
+        Some(format!("has a wrong value for the attribute \"{}\": {wrong}", name.escape_ascii()))
     }
 }
 

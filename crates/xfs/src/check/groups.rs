@@ -75,6 +75,7 @@ impl Checker<'_> {
         if number > 0 {
             self.check_copy(number, &headers[..sector]);
         }
+        self.check_behind_fields(number, &headers[..sector]);
         let agf = &headers[sector..2 * sector];
         let agi = &headers[2 * sector..3 * sector];
         let agfl = &headers[3 * sector..4 * sector];
@@ -124,6 +125,7 @@ impl Checker<'_> {
             ("directory block size", 192, 193),
             ("log's sectors", 193, 200),
             ("set of features", 208, 220),
+            ("alignment of parts of inode chunks", 228, 232),
         ] {
             // Version 4 ends before its words of features.
             if own[from..to] != sector[from..to] && (from < 208 || self.geometry.has_crc()) {

@@ -2,7 +2,7 @@
 //!
 //! | pass | module | what it looks at |
 //! | --- | --- | --- |
-//! | 1 | `groups`, `trees`, `chunks`, `interrupted` | headers of groups, their trees and free lists, copies of the superblock |
+//! | 1 | `groups`, `superblocks`, `trees`, `chunks`, `interrupted` | headers of groups, their trees and free lists, copies of the superblock |
 //! | 2 | `announce`, `inodes`, `forks`, `directories`, `hash_index`, `attributes` | every inode in every chunk, and every block of its forks |
 //! | 3 | `links` | names against inodes, the unlinked inodes, the way to the root, counts, and blocks without an owner |
 //!
@@ -16,9 +16,9 @@
 //! The report does not depend on the threads, with one exception: of two owners of a block, the one that claims it
 //! second is named.
 //!
-//! Not compared, though xfs_repair or the kernel does: what quota files say of usage; the content of access control lists
-//! and other attributes' values; parent pointers against names; positions in the log (LSN) that blocks have, against the
-//! log's end; high keys of the rmapbt against what lies below them.
+//! Not compared, though xfs_repair or the kernel does: what quota files say of usage; parent pointers against names;
+//! positions in the log (LSN) that blocks have, against the log's end; high keys of the rmapbt against what lies below
+//! them.
 
 mod announce;
 mod attributes;
@@ -33,6 +33,7 @@ mod links;
 mod raw;
 mod report;
 mod space;
+mod superblocks;
 #[cfg(test)]
 pub(crate) mod testing;
 mod trees;
@@ -318,6 +319,7 @@ impl Checker<'_> {
         if raw.sb_icount.get() < raw.sb_ifree.get() {
             report(format!("{} of {} inodes are free", raw.sb_ifree, raw.sb_icount));
         }
+        self.wrong_inode_alignment().into_iter().for_each(&report);
         let root = raw.sb_rootino.get();
         for (name, number) in [("bitmap", raw.sb_rbmino.get()), ("summary", raw.sb_rsumino.get())] {
             let distance = if name == "bitmap" { 1 } else { 2 };

@@ -19,6 +19,9 @@ const BLOCK_MAX_LOG: u8 = 16;
 /// Inodes in a chunk.
 pub(crate) const CHUNK_INODES: u32 = 64;
 
+/// Inodes that version 5 aligns and buffers together: the least part of a sparse chunk.
+pub(crate) const CLUSTER_INODES: u32 = 32;
+
 /// Sizes and counts that were checked against each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
@@ -97,6 +100,7 @@ impl Geometry {
         if ino_bits > 32 {
             return Err(format!("inode numbers within an allocation group have {ino_bits} bits").into());
         }
+        validate_inode_alignment(raw, features)?;
         let aligned = features.version_bits().contains(VersionBits::ALIGN) || features.has_crc();
         let inode_alignment = if aligned { raw.sb_inoalignmt.get().max(1) } else { 1 };
         let sparse_alignment = if features.has_sparse_inodes() { raw.sb_spino_align.get() } else { 0 };
@@ -340,9 +344,35 @@ impl Geometry {
     }
 }
 
+/// Whether inode chunks and their parts are aligned as Linux demands where it mounts. Version 4, and version 5 without
+/// sparse inodes, may have any `sb_inoalignmt`.
+fn validate_inode_alignment(raw: &RawSuperblock, features: &Features) -> Verdict<()> {
+    if !features.has_crc() {
+        return Ok(());
+    }
+    let parts = raw.sb_spino_align.get();
+    if !features.has_sparse_inodes() {
+        return match parts {
+            0 => Ok(()),
+            _ => Err(format!("sb_spino_align is {parts}, and must be 0 without sparse inodes").into()),
+        };
+    }
+    let blocks = |inodes: u32| inodes << raw.sb_inodelog >> raw.sb_blocklog;
+    for (name, found, wanted) in [
+        ("sb_inoalignmt", raw.sb_inoalignmt.get(), blocks(CHUNK_INODES)),
+        ("sb_spino_align", parts, blocks(CLUSTER_INODES)),
+    ] {
+        if found != wanted {
+            return Err(format!("{name} is {found}, and must be {wanted} with sparse inodes").into());
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::features::Incompat;
     use crate::format::{Superblock, testing};
 
     /// Four groups of 32,768 blocks of 4 KiB, the last cut to 100 blocks.
@@ -351,6 +381,42 @@ mod tests {
             raw.sb_dblocks.set(3 * 32_768 + 100);
         });
         *Superblock::from_sector(&sector).unwrap().geometry()
+    }
+
+    #[test]
+    fn inode_chunks_are_aligned_as_linux_demands() {
+        let verdict = |change: &dyn Fn(&mut RawSuperblock)| {
+            Superblock::from_sector(&testing::superblock_sector(change))
+                .map(drop)
+                .map_err(|error| error.to_string())
+        };
+        let sparse = |chunks: u32, parts: u32| {
+            verdict(&|raw| {
+                raw.sb_inoalignmt.set(chunks);
+                raw.sb_spino_align.set(parts);
+            })
+        };
+        assert_eq!(sparse(8, 4), Ok(()));
+        for chunks in [0, 1, 2, 4, 7, 16, 1 << 30] {
+            let error = sparse(chunks, 4).unwrap_err();
+            assert!(error.contains("superblock") && error.contains("sb_inoalignmt"), "{error}");
+        }
+        for parts in [0, 1, 2, 3, 8, 1 << 30] {
+            let error = sparse(8, parts).unwrap_err();
+            assert!(error.contains("superblock") && error.contains("sb_spino_align"), "{error}");
+        }
+        let whole = |chunks: u32, parts: u32| {
+            verdict(&|raw| {
+                let without = raw.sb_features_incompat.get() & !Incompat::SPARSE_INODES.bits();
+                raw.sb_features_incompat.set(without);
+                raw.sb_inoalignmt.set(chunks);
+                raw.sb_spino_align.set(parts);
+            })
+        };
+        for chunks in [0, 2, 3, 4, 8, 1 << 30] {
+            assert_eq!(whole(chunks, 0), Ok(()));
+        }
+        assert!(whole(4, 4).unwrap_err().contains("without sparse inodes"));
     }
 
     #[test]

@@ -32,7 +32,7 @@ use std::borrow::Cow;
 use undercroft_vfs::{Error, FileType, Result, XattrMode};
 
 use super::entry::{Space, VALUE_MAX_BYTES};
-use super::{acl, name};
+use super::{acl, name, reserved};
 use crate::da::Layout;
 use crate::inode::{Fork, ForkKind, Inode, STORE_CREDITS};
 use crate::map;
@@ -93,7 +93,8 @@ fn value_blocks(volume: &Volume, len: usize) -> u32 {
 /// # Errors
 /// [`Exists`](Error::Exists) and [`NoAttribute`](Error::NoAttribute) as `mode` asks;
 /// [`ValueTooLarge`](Error::ValueTooLarge); [`NameTooLong`](Error::NameTooLong);
-/// [`InvalidArgument`](Error::InvalidArgument) for a damaged access control list; [`NoSpace`](Error::NoSpace);
+/// [`InvalidArgument`](Error::InvalidArgument) for a damaged access control list, also under the name that it is stored by,
+/// and for what else a [reserved] name may not have; [`NoSpace`](Error::NoSpace);
 /// [`Unsupported`](Error::Unsupported); corruption; I/O failure.
 pub(crate) fn try_set(
     handle: &Handle<'_>,
@@ -181,9 +182,62 @@ impl<'a> Request<'a> {
             }
             value => value.map(Cow::Borrowed),
         };
+        // Linux stores what the superuser gives here, and cannot read it afterwards.
+        if let Some(value) = &value
+            && stored.space == Space::Root
+            && reserved::check_new(stored.name, value).is_err()
+        {
+            return Err(Error::InvalidArgument("the value is none that XFS keeps under this name"));
+        }
         if value.as_ref().is_some_and(|value| value.len() > VALUE_MAX_BYTES as usize) {
             return Err(Error::ValueTooLarge);
         }
         Ok(Self { space: stored.space, name: stored.name, value, mode })
+    }
+}
+
+#[cfg(test)]
+mod unit_tests {
+    use super::*;
+
+    fn refused(name: &str, value: &[u8]) -> bool {
+        match Request::new(name.as_bytes(), Some(value), XattrMode::Set) {
+            Ok(_) => false,
+            Err(Error::InvalidArgument(_)) => true,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    #[test]
+    fn names_of_xfs_take_only_values_that_xfs_repair_passes() {
+        let entry = |tag: u8, id: u8, permissions: u8| [0, 0, 0, tag, 0, 0, 0, id, 0, permissions, 0, 0];
+        let list = |entries: &[[u8; 12]]| [&[0, 0, 0, entries.len() as u8][..], &entries.concat()].concat();
+        let (owner, owning, others) = (entry(1, 0, 7), entry(4, 0, 5), entry(0x20, 0, 0));
+        let good = list(&[owner, owning, others]);
+        for name in ["trusted.SGI_ACL_FILE", "trusted.SGI_ACL_DEFAULT"] {
+            assert!(!refused(name, &good));
+            for bad in
+                [&b""[..], b"text", &good[..39], &list(&[owner, owning]), &list(&[others, owning, owner])]
+            {
+                assert!(refused(name, bad), "{name} {bad:x?}");
+            }
+            assert!(Request::new(name.as_bytes(), None, XattrMode::Set).is_ok());
+        }
+        for name in ["user.SGI_ACL_FILE", "security.SGI_ACL_FILE", "trusted.SGI_ACL_FILES", "trusted.other"] {
+            assert!(!refused(name, b"text"), "{name}");
+        }
+        assert!(refused("trusted.SGI_MAC_FILE", b"text") && refused("trusted.SGI_CAP_FILE", b"text"));
+        let twice: Vec<u8> = [
+            &[2, 0, 0, 0][..],
+            &[1, 0, 7, 0, 255, 255, 255, 255],
+            &[2, 0, 7, 0, 5, 0, 0, 0],
+            &[2, 0, 7, 0, 5, 0, 0, 0],
+            &[4, 0, 7, 0, 255, 255, 255, 255],
+            &[16, 0, 7, 0, 255, 255, 255, 255],
+            &[32, 0, 7, 0, 255, 255, 255, 255],
+        ]
+        .concat();
+        assert!(refused("system.posix_acl_access", &twice));
+        assert!(!refused("system.posix_acl_access", &[&twice[..12], &twice[20..]].concat()));
     }
 }
