@@ -40,10 +40,33 @@ impl FileId {
     }
 }
 
+/// Asks for a number of the mount that no other mount gets before the next boot (`STATX_MNT_ID_UNIQUE`, Linux 6.8).
+const UNIQUE_ID: StatxFlags = StatxFlags::from_bits_retain(0x4000);
+
+/// The mount that a directory is in, from what the kernel knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DirectoryMount {
+    /// The number of the filesystem.
+    pub(crate) device: u64,
+    /// The number of the mount; an older kernel gives it to another mount later.
+    pub(crate) mount: Option<u64>,
+}
+
+impl DirectoryMount {
+    /// `None` for what is no directory, or cannot be looked at.
+    pub(crate) fn of(path: &Path) -> Option<Self> {
+        let asked = StatxFlags::TYPE | StatxFlags::INO | StatxFlags::MNT_ID | UNIQUE_ID;
+        let found = rustix::fs::statx(rustix::fs::CWD, path, AtFlags::STATX_DONT_SYNC, asked).ok()?;
+        if FileType::from_raw_mode(found.stx_mode.into()) != FileType::Directory {
+            return None;
+        }
+        let device = rustix::fs::makedev(found.stx_dev_major, found.stx_dev_minor);
+        let has_mount = found.stx_mask & (StatxFlags::MNT_ID | UNIQUE_ID).bits() != 0;
+        Some(Self { device, mount: has_mount.then_some(found.stx_mnt_id) })
+    }
+}
+
 /// The number of the filesystem that a directory is in, from what the kernel knows.
 pub(crate) fn device_of_directory(path: &Path) -> Option<u64> {
-    let asked = StatxFlags::TYPE | StatxFlags::INO;
-    let found = rustix::fs::statx(rustix::fs::CWD, path, AtFlags::STATX_DONT_SYNC, asked).ok()?;
-    let is_directory = FileType::from_raw_mode(found.stx_mode.into()) == FileType::Directory;
-    is_directory.then(|| rustix::fs::makedev(found.stx_dev_major, found.stx_dev_minor))
+    DirectoryMount::of(path).map(|mount| mount.device)
 }

@@ -113,8 +113,12 @@ impl DirtyLimit {
     fn set(&self, limit: u64) -> io::Result<()> {
         let settings = self.settings.as_ref().ok_or(io::ErrorKind::NotFound)?;
         let set = |setting: &str, value: u64| {
-            let file =
-                rustix::fs::openat(settings, setting, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
+            let file = rustix::fs::openat(
+                settings,
+                setting,
+                OFlags::WRONLY | OFlags::TRUNC | OFlags::CLOEXEC,
+                Mode::empty(),
+            )?;
             File::from(file).write_all(value.to_string().as_bytes())
         };
         if limit == SHARE_ALONE && self.may_raise {

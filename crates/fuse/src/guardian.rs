@@ -7,10 +7,11 @@
 //! It is a shell with a few lines of script rather than a copy of ourselves: a library cannot know how its program
 //! wants to be started, and a fork without an exec is not safe once there are threads. The mount is told by its own and
 //! its device's number, and taken away from the directory under it, which the guardian holds: whatever becomes of the
-//! path, nothing else is touched. Both numbers may come again, at the next mount on the same directory even, whose server
-//! answers: only what is dead is taken away. While another mount lies on top of it, or a mount of these numbers is alive,
-//! the guardian waits. What an ordinary user has mounted goes by its path, through the helper, which takes away nothing but that user's FUSE mounts. (The helper's own
-//! `auto_unmount` does not do: for ordinary users it works only where `/etc/fuse.conf` permits `allow_other`.)
+//! path, nothing else is touched. Both numbers may come again, at the next mount on the same directory even, whose
+//! server answers: only what is dead, and lies on that directory, is taken away. While another mount lies on top of it,
+//! or a mount of these numbers is alive or elsewhere, the guardian waits. What an ordinary user has mounted goes by its
+//! path, through the helper, which takes away nothing but that user's FUSE mounts. (The helper's own `auto_unmount`
+//! does not do: for ordinary users it works only where `/etc/fuse.conf` permits `allow_other`.)
 
 use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
@@ -26,8 +27,8 @@ use crate::mount_point::MountPoint;
 /// The first line that comes in has the mount's number and its device's, the second says that the mount is gone, or that it
 /// is to go although its server lives. The end of the pipe says that the server is gone. `$1` is the path, standard output
 /// the directory under the mount. `umount` of util-linux would look for that directory's path if it were not told to take it
-/// as it is; that of busybox does not. A dead mount is told by its space: attributes may be the kernel's own. Where there is
-/// no `stat`, the numbers have to do.
+/// as it is; that of busybox does not. The table of mounts has octal numbers for some bytes of paths. A dead mount is told by
+/// its space: attributes may be the kernel's own. Where there is no `stat`, the numbers have to do.
 const SCRIPT: &str = r#"
 trap '' HUP INT QUIT TERM
 exec 3<&1 >/dev/null
@@ -43,12 +44,14 @@ while :; do
     while read -r mount parent mounted root at rest; do
         [ "$parent $at" = "$id $ours" ] && covered=yes
     done < /proc/self/mountinfo
-    if [ ! "$covered" ]; then
-        name=$(readlink /proc/self/fd/3)
-        if [ "$word" = detach ] || ! stat -f "/proc/self/fd/3/../${name##*/}"; then
-            { umount -c -l /proc/self/fd/3 || umount -l /proc/self/fd/3 || fusermount3 -u -z -- "$1"; } && exit 0
+    point=$(readlink /proc/self/fd/3) || point=$1
+    if [ ! "$covered" ] && [ "$(printf %b "$ours")" = "$point" ]; then
+        if [ "$word" = detach ] || ! stat -f "/proc/self/fd/3/../${point##*/}"; then
+            { umount -c -l /proc/self/fd/3 || umount -l /proc/self/fd/3 || fusermount3 -u -z -- "$point"; } && exit 0
         fi
     fi
+    # What has the numbers from now on may be another.
+    word=
     sleep 1
 done
 "#;

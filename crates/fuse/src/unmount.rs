@@ -42,11 +42,12 @@ pub fn unmount(dir: &Path) -> Result<(), UnmountError> {
 /// As [`unmount`], if what is mounted on `dir` has this device number, as `st_dev` shows it.
 ///
 /// # Errors
-/// As [`unmount`]; [`UnmountError::Busy`] where another filesystem is mounted on top of it.
+/// As [`unmount`]; [`UnmountError::Refused`] where another filesystem is mounted there, on top of it or since.
 pub fn unmount_device(dir: &Path, number: u64) -> Result<(), UnmountError> {
     let entry = ours_at(dir)?;
     if rustix::fs::makedev(entry.device.major, entry.device.minor) != number {
-        return Err(UnmountError::Busy(entry.point));
+        let cause = io::Error::other("another filesystem is mounted there");
+        return Err(UnmountError::Refused { dir: dir.to_owned(), cause });
     }
     take_away(dir, entry)
 }

@@ -2,12 +2,10 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use undercroft_block::mountinfo::{MountDevice, MountTable};
@@ -17,10 +15,9 @@ use super::protocol::{self, Answer, Mode, Request, Served, no_answer};
 use super::wire::{self, ANSWER_MAX, Lines, REQUEST_LIMIT};
 use crate::exit::Kind;
 use crate::failure::Failure;
-use crate::file_id::{FileId, device_of_directory};
+use crate::file_id::{DirectoryMount, FileId};
 use crate::plan::{ArrayMembers, ArraySpec, ImageSpec};
 use crate::text::names::safe;
-use crate::text::note::note;
 
 /// How long a server may take to say what it has mounted.
 const DESCRIBE_LIMIT: Duration = Duration::from_secs(5);
@@ -112,25 +109,13 @@ fn escape(value: &mut serde_json::Value) {
     }
 }
 
-/// All servers that this user may ask, by mount point. Says of those of this user that do not answer that they are missing.
+/// All servers that this user may ask, by mount point.
 pub(crate) fn servers() -> Vec<Live> {
-    let own = rustix::process::geteuid().as_raw();
-    let (found, silent) = ask_all(&|_| true);
-    for (name, _) in silent.iter().filter(|(_, user)| *user == own) {
-        let process = name.split('-').next().unwrap_or_default();
-        let what = "does not answer, and its mount is not shown";
-        note(format_args!("the server of a mount, process {}, {what}", safe(process.as_bytes())));
-    }
-    found
+    servers_of(&|_| true)
 }
 
-/// Those of this user, and for root of other users that are `wanted`: others cannot delay the answer.
+/// The same of this user, and for root of other users that are `wanted`: others cannot delay the answer.
 fn servers_of(wanted: &dyn Fn(u32) -> bool) -> Vec<Live> {
-    ask_all(wanted).0
-}
-
-/// The same, and the sockets and users of servers that take connections and do not answer.
-fn ask_all(wanted: &dyn Fn(u32) -> bool) -> (Vec<Live>, Vec<(String, u32)>) {
     let request = protocol::line(&Request::Describe).unwrap_or_default();
     let own = rustix::process::geteuid().as_raw();
     let mut asked = Vec::new();
@@ -141,27 +126,17 @@ fn ask_all(wanted: &dyn Fn(u32) -> bool) -> (Vec<Live>, Vec<(String, u32)>) {
             if wire::peer(&stream).is_ok_and(|user| user == directory.owner)
                 && wire::send(&stream, request.clone()).is_ok()
             {
-                asked.push((stream, name, directory.owner));
+                asked.push((stream, directory.owner));
             }
         }
     }
     let end = std::time::Instant::now() + DESCRIBE_LIMIT;
-    let (mut found, mut silent) = (Vec::new(), Vec::new());
-    for (stream, name, user) in asked {
+    let mut found = Vec::new();
+    for (stream, user) in asked {
         let left = end.saturating_duration_since(std::time::Instant::now());
         let left = left.max(Duration::from_millis(10));
         let line = Lines::new(&stream).next(ANSWER_MAX, Some(left));
-        let line = match line {
-            Ok(Some(line)) => line,
-            // It has ended.
-            Ok(None) => continue,
-            Err(error) => {
-                if error.kind() == io::ErrorKind::TimedOut {
-                    silent.push((name, user));
-                }
-                continue;
-            }
-        };
+        let Ok(Some(line)) = line else { continue };
         let Ok(Answer::Served(served)) = validated(&line, user != own) else { continue };
         let live = Live { stream, user, served: *served };
         if user == own || owner_of_mount(live.served.device) == Some(user) {
@@ -169,7 +144,7 @@ fn ask_all(wanted: &dyn Fn(u32) -> bool) -> (Vec<Live>, Vec<(String, u32)>) {
         }
     }
     found.sort_by(|one, other| one.served.point.0.cmp(&other.served.point.0));
-    (found, silent)
+    found
 }
 
 /// The server that has what the user named: a directory inside a mount, or an image that is mounted for writing. Others may
@@ -182,11 +157,12 @@ pub(crate) fn find(spec: &ImageSpec) -> Result<Option<Live>, Failure> {
         // The image itself is asked for, whatever uses it.
         return Ok(None);
     }
-    // Held while servers are asked: the number would be another mount's if this one were taken away meanwhile.
-    if let Some((device, _held)) = directory_device(spec) {
-        let owner = owner_of_mount(device);
+    if let Some(mount) = directory_mount(spec) {
+        let owner = owner_of_mount(mount.device);
         let mut servers = servers_of(&|user| owner == Some(user)).into_iter();
-        return Ok(servers.find(|live| live.served.device == device));
+        let found = servers.find(|live| live.served.device == mount.device);
+        // The number would be another mount's if this one was taken away meanwhile.
+        return Ok(found.filter(|_| directory_mount(spec) == Some(mount)));
     }
     let files = files_of(spec);
     if files.is_empty() {
@@ -221,7 +197,7 @@ pub(crate) fn points(spec: &ImageSpec) -> Vec<(PathBuf, u64)> {
 /// There is none.
 pub(crate) fn require(spec: &ImageSpec) -> Result<Live, Failure> {
     find(spec)?.ok_or_else(|| {
-        let what = match directory_device(spec) {
+        let what = match directory_mount(spec) {
             Some(_) => "is a directory, and in no mount of `undercroft mount` that can be asked",
             None => "is not mounted for writing by `undercroft mount`, as far as can be asked",
         };
@@ -235,21 +211,16 @@ pub(crate) fn require(spec: &ImageSpec) -> Result<Live, Failure> {
 /// # Errors
 /// It is one.
 pub(crate) fn refuse_directory(spec: &ImageSpec) -> Result<(), Failure> {
-    if directory_device(spec).is_some() { require(spec).map(drop) } else { Ok(()) }
+    if directory_mount(spec).is_some() { require(spec).map(drop) } else { Ok(()) }
 }
 
-/// Whether this is a directory, and no image: the number of the filesystem that it is in, which it has for as long as the
-/// directory is held. A server whose event loops all wait is not asked.
-fn directory_device(spec: &ImageSpec) -> Option<(u64, Option<OwnedFd>)> {
+/// Whether this is a directory, and no image: the mount that it is in. A server whose event loops all wait is not asked.
+fn directory_mount(spec: &ImageSpec) -> Option<DirectoryMount> {
     if spec.array.is_some() {
         return None;
     }
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    if let Ok(held) = rustix::fs::open(&spec.path, flags, rustix::fs::Mode::empty()) {
-        let device = device_of_directory(Path::new(&format!("/proc/self/fd/{}", held.as_raw_fd())))?;
-        return Some((device, Some(held)));
-    }
-    Some((device_mounted_on(&spec.path)?, None))
+    let hidden = || Some(DirectoryMount { device: device_mounted_on(&spec.path)?, mount: None });
+    DirectoryMount::of(&spec.path).or_else(hidden)
 }
 
 /// The number of a filesystem of ours that is mounted on this directory, by the table of mounts: the kernel keeps root out

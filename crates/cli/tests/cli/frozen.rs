@@ -87,6 +87,22 @@ fn what_is_not_written_to_cannot_be_frozen() {
     }
 }
 
+/// A server that was stopped. It goes on, or is killed when a test fails before.
+struct Stopped(Pid);
+
+impl Stopped {
+    fn goes_on(self) {
+        kill_process(self.0, Signal::CONT).unwrap();
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        let _ = kill_process(self.0, Signal::KILL);
+    }
+}
+
 /// Takes the mount on `point` away without a word to its server.
 fn detach(point: &Path) {
     rustix::mount::unmount(point, rustix::mount::UnmountFlags::DETACH).unwrap();
@@ -95,7 +111,7 @@ fn detach(point: &Path) {
 /// The kernel gives the number of a mount's device to the next mount while the first server still closes its image.
 #[test]
 fn a_mount_with_the_number_of_one_that_was_frozen_is_another() {
-    for _ in 0..20 {
+    for _ in 0..40 {
         let (old, new) = (scene(), scene());
         here(new.path(), "unmount point").succeeded();
         let number = fs::metadata(old.path().join("point")).unwrap().dev();
@@ -108,15 +124,19 @@ fn a_mount_with_the_number_of_one_that_was_frozen_is_another() {
         let process = mount.unwrap()["process"].as_i64().unwrap();
         let server = Pid::from_raw(process.try_into().unwrap()).unwrap();
         kill_process(server, Signal::STOP).unwrap();
+        let stopped = Stopped(server);
         detach(&point);
         here(new.path(), "mount -o rw disk.img point").succeeded();
         let is_same = fs::metadata(new.path().join("point")).unwrap().dev() == number;
-        kill_process(server, Signal::CONT).unwrap();
+        stopped.goes_on();
         if is_same {
             here(new.path(), "freeze point").succeeded();
             assert_eq!(state(new.path()), "rw, frozen");
             // The first server does not wait for the second mount's end.
-            let gone = || !Path::new(&format!("/proc/{process}/fd")).exists();
+            let gone = || {
+                let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+                stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['Z', 'X']))
+            };
             let end = Instant::now() + Duration::from_secs(60);
             while !gone() && Instant::now() < end {
                 sleep(Duration::from_millis(10));

@@ -131,7 +131,7 @@ impl Connection {
         Ok(Self { device, dispatcher, notifier, server, commit_pause, loops, rings, ending, latency_request })
     }
 
-    /// Tells of its end.
+    /// A handle that reports whether the connection has ended, and does not keep it open.
     pub(crate) fn downgrade(&self) -> WeakConnection {
         WeakConnection::new(Arc::downgrade(&self.device))
     }

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::thread;
@@ -167,13 +167,13 @@ fn mounts_may_be_stacked_and_go_from_the_top() {
 fn guardian_waits(dir: &Path) -> bool {
     let end = [b"undercroft-guardian\0", dir.as_os_str().as_encoded_bytes(), b"\0"].concat();
     let processes = || fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
-    let guardian =
-        processes().find(|dir| fs::read(dir.join("cmdline")).is_ok_and(|line| line.ends_with(&end)));
-    let Some(guardian) = guardian else { return false };
+    let is_guardian = |dir: &PathBuf| fs::read(dir.join("cmdline")).is_ok_and(|line| line.ends_with(&end));
+    let guardians: Vec<_> = processes().filter(is_guardian).collect();
     let sleeps = |stat: &str| {
         let (name, rest) = stat.rsplit_once(')').unwrap();
         let parent = rest.split_whitespace().nth(1);
-        name.ends_with("(sleep") && parent == guardian.file_name().and_then(|id| id.to_str())
+        name.ends_with("(sleep")
+            && guardians.iter().any(|dir| parent == dir.file_name().and_then(|id| id.to_str()))
     };
     processes().any(|dir| fs::read_to_string(dir.join("stat")).is_ok_and(|stat| sleeps(&stat)))
 }

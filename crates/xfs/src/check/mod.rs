@@ -320,6 +320,7 @@ impl Checker<'_> {
             report(format!("{} of {} inodes are free", raw.sb_ifree, raw.sb_icount));
         }
         self.wrong_inode_alignment().into_iter().for_each(&report);
+        self.wrong_sparse_alignment().into_iter().for_each(&report);
         let root = raw.sb_rootino.get();
         for (name, number) in [("bitmap", raw.sb_rbmino.get()), ("summary", raw.sb_rsumino.get())] {
             let distance = if name == "bitmap" { 1 } else { 2 };

@@ -11,6 +11,19 @@ use crate::format::{AgNumber, superblock};
 const CLUSTER_BYTES: u32 = 8192;
 
 impl Checker<'_> {
+    /// What is wrong with `sb_spino_align`, the alignment of parts of inode chunks.
+    pub(super) fn wrong_sparse_alignment(&self) -> Option<String> {
+        let features = self.superblock.features();
+        let found = self.superblock.raw().sb_spino_align.get();
+        let wanted = match features.has_sparse_inodes() {
+            true => CLUSTER_INODES * self.geometry.inode_bytes() >> self.geometry.block_log(),
+            false => 0,
+        };
+        // Version 4 ends before the field.
+        (features.has_crc() && found != wanted)
+            .then(|| format!("sb_spino_align is {found}, and should be {wanted}"))
+    }
+
     /// What is wrong with `sb_inoalignmt`. With sparse inodes it was validated where the superblock was read.
     pub(super) fn wrong_inode_alignment(&self) -> Option<String> {
         let features = self.superblock.features();
@@ -93,7 +106,6 @@ impl Checker<'_> {
 #[cfg(test)]
 mod tests {
     use super::super::testing::Bench;
-    use super::*;
     use crate::format::superblock::RawSuperblock;
 
     fn alignment(change: impl FnOnce(&mut RawSuperblock)) -> Option<String> {
@@ -134,6 +146,7 @@ mod tests {
             let wrong = alignment(|raw| {
                 raw.sb_versionnum.set(bits);
                 raw.sb_features2.set(0x8a);
+                raw.sb_bad_features2.set(0x8a);
                 raw.sb_features_ro_compat.set(0);
                 raw.sb_features_incompat.set(0);
                 raw.sb_spino_align.set(0);

@@ -5,9 +5,13 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use super::dinode::{DiFlags2, RawDinode};
 use super::superblock::{CRC_OFFSET, MAGIC, RawSuperblock, Superblock};
-use super::{crc, dinode};
+use super::{Incompat, crc, dinode};
 
-/// The sector of a superblock of 512 MiB in four groups, changed as a test likes and with its checksum right.
+/// How inode chunks and their parts are aligned with blocks of 4 KiB and inodes of 512 bytes.
+const ALIGNMENTS: (u32, u32) = (8, 4);
+
+/// The sector of a superblock of 512 MiB in four groups, changed as a test likes and with its checksum right. Inode chunks
+/// are aligned as the sizes need it, unless the test says how.
 pub(crate) fn superblock_sector(change: impl FnOnce(&mut RawSuperblock)) -> Vec<u8> {
     let mut raw = RawSuperblock::new_zeroed();
     raw.sb_magicnum.set(MAGIC);
@@ -36,14 +40,23 @@ pub(crate) fn superblock_sector(change: impl FnOnce(&mut RawSuperblock)) -> Vec<
     raw.sb_icount.set(64);
     raw.sb_ifree.set(61);
     raw.sb_fdblocks.set(114_656);
-    raw.sb_inoalignmt.set(8);
+    raw.sb_inoalignmt.set(ALIGNMENTS.0);
     raw.sb_logsunit.set(1);
     raw.sb_features2.set(0x18a);
     raw.sb_bad_features2.set(0x18a);
     raw.sb_features_ro_compat.set(0xd);
     raw.sb_features_incompat.set(0xb);
-    raw.sb_spino_align.set(4);
+    raw.sb_spino_align.set(ALIGNMENTS.1);
     change(&mut raw);
+    if (raw.sb_inoalignmt.get(), raw.sb_spino_align.get()) == ALIGNMENTS {
+        let is_sparse = raw.sb_features_incompat.get() & Incompat::SPARSE_INODES.bits() != 0;
+        let chunk = 64_u32
+            .checked_shl(raw.sb_inodelog.into())
+            .and_then(|bytes| bytes.checked_shr(raw.sb_blocklog.into()));
+        let chunk = chunk.unwrap_or_default();
+        raw.sb_inoalignmt.set(if is_sparse { chunk } else { chunk / 2 });
+        raw.sb_spino_align.set(if is_sparse { chunk / 2 } else { 0 });
+    }
     let mut sector = raw.as_bytes().to_vec();
     sector.resize(512, 0);
     crc::seal(&mut sector, CRC_OFFSET);

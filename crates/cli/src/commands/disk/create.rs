@@ -42,7 +42,7 @@ pub(super) fn run(plan: &CreatePlan, format: Format) -> Result<(), Failure> {
         let (editor, places) = lay_out(plan, &ids, &parts, &sizes, disk_bytes, sector_of_file(plan)?)?;
         let mut new = NewImage::make(&plan.image.path, disk_bytes, plan.format, plan.force)?;
         if parts.iter().any(|part| part.copies(&plan.image.path)) {
-            new.release_replaced()?;
+            new.release_replaced();
         }
         parts.iter_mut().for_each(|part| part.leave_out(new.path()));
         let device = new.open()?;

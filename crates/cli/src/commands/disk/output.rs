@@ -44,15 +44,17 @@ impl NewImage {
             );
             return Err(Failure::new(Kind::CannotOpen, what).advise("remove the link, or give another name"));
         }
-        let mut replaced = None;
+        let (mut found, mut replaced) = (None, None);
         if fs::symlink_metadata(&place).is_ok() {
             if !replace {
                 return Err(Failure::new(Kind::Host, format!("{shown} is there already"))
                     .advise("`--force` replaces it"));
             }
+            // Looked at first: another file that comes to its place is not replaced, whichever of them is locked.
+            found = fs::metadata(&place).ok();
             replaced = Some(image::open_to_overwrite(&ImageSpec::plain(place.clone()))?);
         }
-        let file = Self::beside(place, size_bytes, format, replace)?;
+        let file = Self::beside(place, size_bytes, format, found)?;
         Ok(Self { file, replaced })
     }
 
@@ -63,17 +65,17 @@ impl NewImage {
         format: Option<ImageFormat>,
     ) -> Result<Self, Failure> {
         let place = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-        Ok(Self { file: Self::beside(place, size_bytes, format, true)?, replaced: None })
+        let found = fs::metadata(&place).ok();
+        Ok(Self { file: Self::beside(place, size_bytes, format, found)?, replaced: None })
     }
 
     fn beside(
         place: PathBuf,
         size_bytes: u64,
         format: Option<ImageFormat>,
-        replace: bool,
+        replaced: Option<fs::Metadata>,
     ) -> Result<UnfinishedFile, Failure> {
         let format = new_file::format_of(&place, format)?;
-        let replaced = replace.then(|| fs::metadata(&place).ok()).flatten();
         let shown = safe(place.as_os_str().as_bytes());
         let new = UnfinishedFile::beside(place, replaced)?;
         match format {
@@ -89,8 +91,8 @@ impl NewImage {
     }
 
     /// Lets go of the image that is replaced: this process reads it by other descriptors.
-    pub(super) fn release_replaced(&mut self) -> Result<(), Failure> {
-        self.replaced.take().map_or(Ok(()), ToOverwrite::close)
+    pub(super) fn release_replaced(&mut self) {
+        self.replaced = None;
     }
 
     /// Its name for now.
@@ -117,7 +119,9 @@ impl NewImage {
 
     /// Gives the whole image its name. Its device must be closed.
     pub(super) fn finish(self) -> Result<(), Failure> {
-        self.file.finish()?;
-        self.replaced.map_or(Ok(()), ToOverwrite::close)
+        let Self { file, replaced } = self;
+        file.finish()?;
+        drop(replaced);
+        Ok(())
     }
 }
