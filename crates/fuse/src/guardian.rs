@@ -44,14 +44,29 @@ while :; do
     while read -r mount parent mounted root at rest; do
         [ "$parent $at" = "$id $ours" ] && covered=yes
     done < /proc/self/mountinfo
-    point=$(readlink /proc/self/fd/3) || point=$1
-    if [ ! "$covered" ] && [ "$(printf %b "$ours")" = "$point" ]; then
+    # Three digits each; a dot keeps a newline at the end.
+    place=
+    rest=$ours
+    while :; do
+        case $rest in *\\[0-7][0-7][0-7]*) ;; *) break ;; esac
+        place=$place${rest%%\\*}
+        rest=${rest#*\\}
+        behind=${rest#???}
+        place=$place$(printf "\\${rest%"$behind"}.")
+        place=${place%.}
+        rest=$behind
+    done
+    place=$place$rest
+    point=$(readlink /proc/self/fd/3; echo .)
+    point=${point%??}
+    [ "$point" ] || point=$1
+    if [ ! "$covered" ] && [ "$place" = "$point" ]; then
         if [ "$word" = detach ] || ! stat -f "/proc/self/fd/3/../${point##*/}"; then
             { umount -c -l /proc/self/fd/3 || umount -l /proc/self/fd/3 || fusermount3 -u -z -- "$point"; } && exit 0
+            # What has the numbers from now on may be another.
+            word=
         fi
     fi
-    # What has the numbers from now on may be another.
-    word=
     sleep 1
 done
 "#;

@@ -10,10 +10,10 @@
 //! An inode's place in the table of numbers is made before its first name and released after its last.
 //!
 //! **The count of links** of a directory includes one for each subdirectory. It changes while the subdirectory's name is
-//! locked, and where no other name takes the place of that name, is lowered *before* the name goes. The thread that removes the directory waits for threads that add
-//! names to it, but not for threads that remove names: it may find the directory empty while another thread is still
-//! removing the last subdirectory. It must find the count of an empty directory then, because only a count that becomes
-//! 0 releases the inode.
+//! locked. Where no other name takes that name's place, it is lowered *before* the name goes. The thread that removes the
+//! directory waits for threads that add names to it, but not for threads that remove names: it may find the directory
+//! empty while another thread is still removing the last subdirectory. It must find the count of an empty directory then,
+//! because only a count that becomes 0 releases the inode.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -259,7 +259,7 @@ pub(crate) fn rename(
         return Err(error);
     }
     if changes_parent {
-        // Before the old name goes; see above. So does the new `..`: the old parent may be removed as soon as it is empty.
+        // Before the old name goes; see above. `..` changes before it too: the old parent may be removed once it is empty.
         inode.directory()?.parent.store(to.ino().0, Ordering::Relaxed);
         dir.drop_link();
     }

@@ -405,8 +405,8 @@ fn values_that_xfs_repair_calls_illegal_are_refused_by_name() {
         assert!(refused.contains("file: its extended attribute trusted."), "{refused}");
         assert!(refused.contains(name) && !dir.path().join("new").exists(), "{refused}");
         // To ext4 it is an attribute as any other.
-        at(&format!("mkfs ext4 other -q --no-conf --from {archive}")).succeeded();
-        check("ext4", &dir.path().join("other"));
+        at(&format!("mkfs ext4 {name}.img -q --no-conf --from {archive}")).succeeded();
+        check("ext4", &dir.path().join(format!("{name}.img")));
     }
 }
 

@@ -94,6 +94,17 @@ fn a_killed_server_leaves_no_mount() {
     }
 }
 
+/// The table of mounts writes some bytes as octal numbers.
+#[test]
+fn the_guardian_knows_its_mount_whatever_the_directory_is_called() {
+    for name in ["disk 1", "a\\7", "tab\t012", "100%d", "\\040", "line\n", "b\\1347 c"] {
+        let mut server = ServerProcess::start_in(0, "", name);
+        server.signal(Signal::KILL);
+        assert!(until(SOON, || !is_mounted(server.dir())), "{name:?}");
+        server.child.wait().unwrap();
+    }
+}
+
 #[test]
 fn a_signal_unmounts() {
     for user in USERS {

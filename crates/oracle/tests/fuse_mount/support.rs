@@ -62,11 +62,16 @@ impl ServerProcess {
     /// Starts a server as root, or as a user for whom only `fusermount3` can mount. The mount point's name has
     /// everything in it that a table or a shell might stumble over.
     pub(crate) fn start(user: u32, options: &str) -> Self {
+        Self::start_in(user, options, "it's a \"$(dir)\",\n\\with\ttricks")
+    }
+
+    /// The same on a directory of this name.
+    pub(crate) fn start_in(user: u32, options: &str, name: &str) -> Self {
         // Where no udev has run, only root may use FUSE at all.
         set_mode(Path::new("/dev/fuse"), 0o666);
         let home = tempfile::tempdir().unwrap();
         set_mode(home.path(), 0o755);
-        let dir = home.path().join("it's a \"$(dir)\",\n\\with\ttricks");
+        let dir = home.path().join(name);
         fs::create_dir(&dir).unwrap();
         std::os::unix::fs::chown(&dir, Some(user), Some(user)).unwrap();
         let mut child = command(user, example())

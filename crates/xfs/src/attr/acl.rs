@@ -42,7 +42,7 @@ fn entries(disk: &[u8]) -> Verdict<&[RawEntry]> {
     }
 }
 
-/// Refuses what is no list on disk, as xfs_repair does: the order of the entries does not matter to it. Version 4, without
+/// Refuses a list that xfs_repair calls illegal. The order of the entries does not matter to it. Version 4, without
 /// checksums, has fewer entries.
 pub(super) fn check(disk: &[u8], has_crc: bool) -> Verdict<()> {
     let entries = entries(disk)?;
@@ -80,15 +80,15 @@ pub(super) fn check(disk: &[u8], has_crc: bool) -> Verdict<()> {
     Ok(())
 }
 
-/// Refuses a list whose entries are in another order than Linux stores, or name no user or group.
+/// Refuses a list whose entries are in another order than Linux stores, or name the user or group of number -1, which is none.
 pub(super) fn check_order(disk: &[u8]) -> Verdict<()> {
     let entries = entries(disk)?;
     if !entries.is_sorted_by_key(|entry| entry.ae_tag.get()) {
         return Err("access control list has its entries out of order".into());
     }
-    let is_nobody =
+    let has_no_id =
         |entry: &RawEntry| matches!(entry.ae_tag.get(), USER | GROUP) && entry.ae_id.get() == NO_ID;
-    if entries.iter().any(is_nobody) {
+    if entries.iter().any(has_no_id) {
         return Err("access control list names a user or group that cannot be".into());
     }
     Ok(())
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_on_disk_are_judged_as_xfs_repair_does() {
+    fn lists_on_disk_are_validated_as_xfs_repair_does() {
         const OWNER: (u32, u32, u16) = (USER_OBJ, NO_ID, 7);
         const OWNING: (u32, u32, u16) = (GROUP_OBJ, 0, 5);
         const ALL: (u32, u32, u16) = (MASK, NO_ID, 7);

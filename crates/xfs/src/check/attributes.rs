@@ -362,7 +362,7 @@ impl Checker<'_> {
             return None;
         }
         let wrong = reserved::check(name, value, self.geometry.has_crc()).err()?;
-        Some(format!("has a wrong value for the attribute \"{}\": {wrong}", name.escape_ascii()))
+        Some(format!("have a wrong value for \"{}\": {wrong}", name.escape_ascii()))
     }
 }
 

@@ -121,7 +121,6 @@ impl Checker<'_> {
             ("sector and inode sizes", 102, 108),
             ("sizes as powers of two", 120, 126),
             ("inode alignment", 180, 184),
-            ("stripe", 184, 192),
             ("directory block size", 192, 193),
             ("log's sectors", 193, 200),
             ("set of features", 208, 220),

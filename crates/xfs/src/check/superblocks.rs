@@ -16,7 +16,7 @@ impl Checker<'_> {
         let features = self.superblock.features();
         let found = self.superblock.raw().sb_spino_align.get();
         let wanted = match features.has_sparse_inodes() {
-            true => CLUSTER_INODES * self.geometry.inode_bytes() >> self.geometry.block_log(),
+            true => (CLUSTER_INODES * self.geometry.inode_bytes()) >> self.geometry.block_log(),
             false => 0,
         };
         // Version 4 ends before the field.
@@ -38,7 +38,7 @@ impl Checker<'_> {
         let log = self.geometry.block_log();
         let least = CLUSTER_BYTES >> log;
         let scaled =
-            if features.has_crc() { CLUSTER_INODES * self.geometry.inode_bytes() >> log } else { least };
+            if features.has_crc() { (CLUSTER_INODES * self.geometry.inode_bytes()) >> log } else { least };
         if found == scaled {
             return None;
         }

@@ -189,7 +189,7 @@ impl<'a> Request<'a> {
             && !stored.is_acl
             && reserved::check_new(stored.name, value).is_err()
         {
-            return Err(Error::InvalidArgument("the value is none that XFS keeps under this name"));
+            return Err(Error::InvalidArgument("XFS reserves this name for values of another form"));
         }
         if value.as_ref().is_some_and(|value| value.len() > VALUE_MAX_BYTES as usize) {
             return Err(Error::ValueTooLarge);
