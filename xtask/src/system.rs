@@ -77,6 +77,7 @@ const NEEDS: &[Need] = &[
     need("pvcreate", ["lvm2"; 5]),
     need("cryptsetup", ["cryptsetup-bin", "cryptsetup", "cryptsetup", "cryptsetup", "cryptsetup"]),
     need("fusermount3", ["fuse3"; 5]),
+    need("fuse2fs", ["fuse2fs"; 5]),
     need("setfacl", ["acl"; 5]),
     need("getfattr", ["attr"; 5]),
     need("setcap", ["libcap2-bin", "libcap", "libcap", "libcap-setcap", "libcap-progs"]),
