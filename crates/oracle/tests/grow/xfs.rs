@@ -396,7 +396,7 @@ fn a_group_keeps_its_length_while_a_reader_walks_through_it() {
     let image = MkfsXfs::new(64, "-d agsize=16m").make().unwrap();
     lengthen(image.path(), 400 * MIB);
     let xfs = open(image.path());
-    let stop = AtomicBool::new(false);
+    let (stop, visits) = (AtomicBool::new(false), AtomicU64::new(0));
     let changed = std::thread::scope(|scope| {
         let reader = scope.spawn(|| {
             let size = || (xfs.superblock().geometry().ag_count(), xfs.superblock().geometry().blocks());
@@ -413,19 +413,26 @@ fn a_group_keeps_its_length_while_a_reader_walks_through_it() {
                     if before.0 == groups && size() != before {
                         changed.push((before, size()));
                     }
+                    visits.fetch_add(1, Ordering::Relaxed);
                 });
                 found.unwrap();
             }
             changed
         });
-        // Each second step adds a group, and the others make it longer.
-        let grown =
-            (1..=20).try_for_each(|step| xfs.grow(Some(64 * MIB + step * 8 * MIB), &mut |_, _| ()).map(drop));
+        // Each second step adds a group, which the reader visits; the others make it longer.
+        let grown = (1..=20).try_for_each(|step| {
+            let before = visits.load(Ordering::Relaxed);
+            xfs.grow(Some(64 * MIB + step * 8 * MIB), &mut |_, _| ())?;
+            while step % 4 == 1 && visits.load(Ordering::Relaxed) == before && !reader.is_finished() {
+                std::thread::yield_now();
+            }
+            Ok::<_, Error>(())
+        });
         stop.store(true, Ordering::Relaxed);
         grown.unwrap();
         reader.join().unwrap()
     });
-    assert!(changed.is_empty(), "{changed:?}");
+    assert!(visits.load(Ordering::Relaxed) > 0 && changed.is_empty(), "{changed:?}");
     xfs.close().unwrap();
     drop(xfs);
     assert_sound(&image, "grown");
