@@ -23,6 +23,9 @@ const TABLE_MAX_BYTES: u64 = 64 << 20;
 /// What mounts of this project's have after `fuse.` or `fuseblk.` in their types, before the kind of filesystem.
 pub const SUBTYPE: &str = "undercroft.";
 
+/// Asks `statx` for a number of the mount that no other mount gets before the next boot (Linux 6.8). Source: statx(2).
+pub const STATX_MNT_ID_UNIQUE: u32 = 0x4000;
+
 /// Device number of a mounted filesystem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MountDevice {

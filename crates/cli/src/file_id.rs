@@ -7,6 +7,7 @@ use std::path::Path;
 
 use rustix::fs::{AtFlags, FileType, StatxFlags};
 use serde::{Deserialize, Serialize};
+use undercroft_block::mountinfo::STATX_MNT_ID_UNIQUE;
 
 /// Which file or block device it is, whatever it is called, and which partition of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,8 +41,8 @@ impl FileId {
     }
 }
 
-/// Asks for a number of the mount that no other mount gets before the next boot (`STATX_MNT_ID_UNIQUE`, Linux 6.8).
-const UNIQUE_ID: StatxFlags = StatxFlags::from_bits_retain(0x4000);
+/// Asks for a number of the mount that no other mount gets.
+const UNIQUE_ID: StatxFlags = StatxFlags::from_bits_retain(STATX_MNT_ID_UNIQUE);
 
 /// The mount that a directory is in, from what the kernel knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

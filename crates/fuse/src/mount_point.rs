@@ -10,10 +10,10 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
-use undercroft_block::mountinfo::Mount;
+use undercroft_block::mountinfo::{Mount, STATX_MNT_ID_UNIQUE};
 
-/// Asks for a number of the mount that no other mount gets before the next boot (`STATX_MNT_ID_UNIQUE`, Linux 6.8).
-const UNIQUE_ID: StatxFlags = StatxFlags::from_bits_retain(0x4000);
+/// Asks for a number of the mount that no other mount gets.
+const UNIQUE_ID: StatxFlags = StatxFlags::from_bits_retain(STATX_MNT_ID_UNIQUE);
 
 /// A directory that something is mounted on, or is going to be.
 #[derive(Debug)]
