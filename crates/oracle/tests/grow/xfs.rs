@@ -397,10 +397,12 @@ fn a_group_keeps_its_length_while_a_reader_walks_through_it() {
     lengthen(image.path(), 400 * MIB);
     let xfs = open(image.path());
     let (stop, visits) = (AtomicBool::new(false), AtomicU64::new(0));
+    let size = || (xfs.superblock().geometry().ag_count(), xfs.superblock().geometry().blocks());
+    // Asked before the first step: the reader may start after it, and must see the group that it adds.
+    let first = size().0;
     let changed = std::thread::scope(|scope| {
         let reader = scope.spawn(|| {
-            let size = || (xfs.superblock().geometry().ag_count(), xfs.superblock().geometry().blocks());
-            let (mut groups, mut changed) = (size().0, Vec::new());
+            let (mut groups, mut changed) = (first, Vec::new());
             while !stop.load(Ordering::Relaxed) {
                 if size().0 == groups {
                     std::thread::yield_now();
