@@ -24,7 +24,7 @@ use crate::nodes::{NodeId, NodeTable, node_id};
 use crate::pauses::Pauses;
 
 /// Attributes of this prefix are for the administrator alone.
-const TRUSTED: &[u8] = b"trusted.";
+pub(crate) const TRUSTED: &[u8] = b"trusted.";
 
 /// Serves one filesystem.
 pub(crate) struct Server {

@@ -1,13 +1,13 @@
 //! Linux's programs on a mount of an XFS: copies share blocks, extent size hints are kept, free space is trimmed; the
-//! kernel finds all of it in the image. Needs root.
+//! kernel finds all of it in the image. A list that is set by its other name decides at once. Needs root.
 
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
 use undercroft_block::{FileDevice, FileOptions};
-use undercroft_fuse::{MountOptions, mount};
-use undercroft_oracle::{MkfsXfs, MountMode, unmount_when_idle};
+use undercroft_fuse::{MountOptions, Mounted, mount};
+use undercroft_oracle::{Image, MkfsXfs, MountMode, unmount_when_idle};
 use undercroft_vfs::{Vfs, VfsOptions};
 use undercroft_xfs::{OpenOptions, WriteOptions, Xfs};
 
@@ -32,20 +32,21 @@ found = struct.unpack("IIIII8x", fcntl.ioctl(file, 0x801c581f, bytes(28)))
 print(found[0], found[1])
 '"#;
 
+/// An image mounted for all users.
+fn mounted(image: &Image, dir: &Path) -> Mounted {
+    let device = FileDevice::open(image.path(), FileOptions::read_write()).unwrap();
+    let options = WriteOptions { discard: true, ..WriteOptions::default() };
+    let fs = Xfs::open(Arc::new(device), OpenOptions::default(), options).unwrap();
+    let options = MountOptions::parse("rw,allow_other").unwrap();
+    mount(Vfs::new(fs, VfsOptions::default()), dir, options).unwrap()
+}
+
 #[test]
 fn programs_share_blocks_through_the_mount() {
     const MIB: u64 = 1 << 20;
     let image = MkfsXfs::new(300, "-m rmapbt=1").make().unwrap();
-    let device = FileDevice::open(image.path(), FileOptions::read_write()).unwrap();
-    let options = WriteOptions { discard: true, ..WriteOptions::default() };
-    let fs = Xfs::open(Arc::new(device), OpenOptions::default(), options).unwrap();
     let dir = tempfile::tempdir().unwrap();
-    let mounted = mount(
-        Vfs::new(fs, VfsOptions::default()),
-        dir.path(),
-        MountOptions::parse("rw,allow_other").unwrap(),
-    )
-    .unwrap();
+    let mounted = mounted(&image, dir.path());
     let free = || -> u64 { shell(dir.path(), "stat -f -c %a .").trim().parse::<u64>().unwrap() * 4096 };
     shell(dir.path(), "head -c 20M /dev/urandom > a; sync a");
     let before = free();
@@ -72,4 +73,31 @@ fn programs_share_blocks_through_the_mount() {
     assert!(shell(kernel.path(), "xfs_io -r -c extsize i").starts_with("[32768]"));
     assert!(shell(kernel.path(), "xfs_io -r -c extsize i/j").starts_with("[32768]"));
     kernel.unmount().unwrap();
+}
+
+/// The kernel above the mount caches a list, and does not know that `trusted.SGI_ACL_FILE` is another name of it.
+#[test]
+fn a_list_that_is_set_by_its_other_name_decides_at_once() {
+    // In the form of XFS: three entries (the owner may read and write, nobody else) of tag, id and permissions.
+    let script = "chmod 755 .; echo text > file; chmod 600 file
+        may() { setpriv --reuid 12345 --regid 12345 --clear-groups cat file > reader 2>&1 && echo yes || echo no; }
+        entry() { printf '%08x%08x%04x0000' $1 $2 $3; }
+        touch reader; chmod 666 reader; may
+        setfacl -m u:12345:r file; may
+        setfattr -n trusted.SGI_ACL_FILE -v 0x00000003$(entry 1 0 6)$(entry 4 0 0)$(entry 32 0 0) file; may
+        setfacl -m u:12345:r file; may
+        setfattr -x trusted.SGI_ACL_FILE file; may; chmod 604 file; may";
+    let image = MkfsXfs::new(300, "").make().unwrap();
+    let kernel = image.mount(MountMode::ReadWrite, "").unwrap();
+    let expected = shell(kernel.path(), script);
+    kernel.unmount().unwrap();
+    assert_eq!(expected, "no\nyes\nno\nyes\nno\nyes\n");
+    let dir = tempfile::tempdir().unwrap();
+    let mounted = mounted(&image, dir.path());
+    for _ in 0..5 {
+        assert_eq!(shell(dir.path(), &format!("rm file; {script}")), expected);
+    }
+    unmount_when_idle(|| mounted.unmount()).unwrap();
+    mounted.wait().unwrap();
+    image.xfs_repair_check().unwrap();
 }

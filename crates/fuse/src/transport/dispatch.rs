@@ -29,7 +29,7 @@ use crate::files::{Cached, WriteHow};
 use crate::ioctl::Ioctl;
 use crate::nodes::NodeId;
 use crate::panics::caught;
-use crate::server::{Entry, Server};
+use crate::server::{Entry, Server, TRUSTED};
 
 /// The shorter form of a copy has 32 bits for its answer; this many whole pages fit.
 const COPY_MAX_BYTES: u64 = 0xffff_f000;
@@ -239,7 +239,7 @@ impl Dispatcher {
             }
             Opcode::REMOVEXATTR => {
                 let (caller, id, name) = (request.caller(), request.node(), request.take_name()?);
-                self.telling(id, || Ok(self.server.remove_xattr(caller, id, name)?))
+                self.telling_list(id, name, || Ok(self.server.remove_xattr(caller, id, name)?))
             }
             Opcode::IOCTL => self.ioctl(request, reply),
             Opcode::FORGET | Opcode::BATCH_FORGET => Ok(self.forget(request)?),
@@ -502,6 +502,23 @@ impl Dispatcher {
         answer
     }
 
+    /// As [`telling`](Self::telling), for an extended attribute. One of `trusted.` may be another name of an access control
+    /// list, as XFS shows those it keeps: the kernel forgets a list that it has cached with the attributes, and looks at
+    /// them anew before it asks the list.
+    fn telling_list<T>(
+        &self,
+        id: NodeId,
+        name: &[u8],
+        change: impl FnOnce() -> Result<T, Refusal>,
+    ) -> Result<T, Refusal> {
+        if !name.starts_with(TRUSTED) {
+            return self.telling(id, change);
+        }
+        let answer = change()?;
+        self.notifier.attributes_changed(id);
+        Ok(answer)
+    }
+
     /// As [`telling`](Self::telling), for what changes nothing but the mode behind the kernel's back, and that only where
     /// it gives rights.
     fn telling_mode<T>(&self, id: NodeId, change: impl FnOnce() -> Result<T, Refusal>) -> Result<T, Refusal> {
@@ -563,7 +580,9 @@ impl Dispatcher {
         let name = request.take_name()?;
         let value = request.take_bytes(size)?;
         let (caller, id) = (request.caller(), request.node());
-        self.telling(id, || Ok(self.server.set_xattr(caller, id, name, value, flags, drop_group_id)?))
+        self.telling_list(id, name, || {
+            Ok(self.server.set_xattr(caller, id, name, value, flags, drop_group_id)?)
+        })
     }
 
     fn ioctl(&self, request: &mut Request<'_>, reply: &mut Reply<'_>) -> Answered {
