@@ -20,6 +20,7 @@ mod mkfs;
 mod mkfs_from;
 mod named;
 mod shell;
+mod sources;
 mod suite;
 mod tune;
 mod uuid;
@@ -34,15 +35,18 @@ pub(crate) use array::{ArrayMembers, ArraySpec};
 pub(crate) use base::{Base, InsidePath};
 pub(crate) use bench::BenchPlan;
 pub(crate) use diff::DiffPlan;
-pub(crate) use disk::{AddPlan, Compress, CopyPlan, CopyTarget, CreatePlan, DiskPlan, kind_of};
+pub(crate) use disk::{
+    AddPlan, Compress, CopyPlan, CopyTarget, CreatePlan, DiskPlan, PartitionPlan, kind_of,
+};
 pub(crate) use format::Format;
 pub(crate) use get::{Destination, Existing, GetPlan};
 pub(crate) use image::ImageSpec;
 pub(crate) use look::{ListStyle, Look};
 pub(crate) use md::{Change, MdPlan, NewArrayPlan, NewMembers, Waiting};
 pub(crate) use mkfs::{MkfsPlan, NewFormat};
-pub(crate) use mkfs_from::{FillPlan, Free, MOST_BYTES, digest};
+pub(crate) use mkfs_from::{FillPlan, Free, digest};
 pub(crate) use shell::{Commands, ShellPlan};
+pub(crate) use sources::SourcePlan;
 pub(crate) use suite::{Against, SuitePlan};
 pub(crate) use tune::TunePlan;
 pub(crate) use uuid::UuidChange;
@@ -195,7 +199,7 @@ impl NewSize {
     fn of(size: Option<&str>, minimum: bool, print_minimum: bool) -> Result<Self, Failure> {
         Ok(match (size, minimum, print_minimum) {
             (None, false, false) => Self::WholeDevice,
-            (Some(size), false, false) => Self::Bytes(mkfs::size(size)?),
+            (Some(size), false, false) => Self::Bytes(mkfs::device_size(size)?),
             (None, true, false) => Self::Minimum,
             (None, false, true) => Self::ShowMinimum,
             _ => {
@@ -321,7 +325,7 @@ impl Plan {
                     write_while_in_use: danger.write_while_in_use,
                     ..ImageSpec::parse(&image)?
                 },
-                size_bytes: size.as_deref().map(mkfs::size).transpose()?,
+                size_bytes: size.as_deref().map(mkfs::device_size).transpose()?,
                 format: Format::of(json.json),
             },
             WholeCommand::Resize { image, size, minimum, print_minimum, danger, json } => Self::Resize {

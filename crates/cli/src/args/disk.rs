@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueHint};
 
-use super::{DangerArgs, ImageArgs, JsonArg, NewImageFormat};
+use super::{DangerArgs, ImageArgs, JsonArg, NewImageFormat, SourceArgs};
 
 const PARTS: &str = "\
 A PART is NAME=FORMAT:SIZE[:SOURCE] or NAME=raw:FILE. NAME is the partition's name in the table, and decides its type where it is one \
@@ -145,7 +145,7 @@ A TOML file (--config) has what cannot be said in a PART; paths in it are relati
   label = \"rootfs\"                           # of the filesystem; `fs-uuid` and `uuid` too
   min-size = \"1G\"                            # `max-size` and `weight` too, in place of `size`
   source = [\"base.tar.gz\", \"overlay/\"]
-  one-file-system = true                     # do not enter other filesystems, as tar
+  exclude = [\"*.o\", \".git\"]                # what is left out; `owner`, `mode` and `one-file-system` too
   attributes = [\"grow-file-system\"]          # read-only, no-auto, required, legacy-boot
   [[partition]]
   name = \"firmware\"
@@ -157,6 +157,7 @@ Examples:
   undercroft disk create disk.img --table mbr boot=raw:boot.img root=ext4:500M:tree/
   undercroft disk create disk.img --config disk.toml --seed release-7
   undercroft disk create disk.img --definitions repart.d/ --root tree/ --size 8G
+  undercroft disk create disk.img root=ext4:2G:tree/ --owner 0:0 --exclude .git
   undercroft disk create - --compress zstd root=ext4:1G:tree/ > disk.img.zst"
     )
 }
@@ -224,9 +225,8 @@ pub(crate) struct CreateArgs {
     #[arg(long, value_name = "ID")]
     pub(crate) id: Option<String>,
 
-    /// Do not enter directories on other filesystems, as tar and cp -x; they stay, empty
-    #[arg(short = 'x', long)]
-    pub(crate) one_file_system: bool,
+    #[command(flatten)]
+    pub(crate) sources: SourceArgs,
 
     /// Bytes of a sector: 512 or 4096; those of a block device are its own, those of a file 512 unless said
     #[arg(long, value_name = "BYTES")]
@@ -271,9 +271,8 @@ pub(crate) struct AddArgs {
     #[arg(long, value_name = "TEXT")]
     pub(crate) seed: Option<String>,
 
-    /// Do not enter directories on other filesystems, as tar and cp -x; they stay, empty
-    #[arg(short = 'x', long)]
-    pub(crate) one_file_system: bool,
+    #[command(flatten)]
+    pub(crate) sources: SourceArgs,
 
     #[command(flatten)]
     pub(crate) danger: DangerArgs,

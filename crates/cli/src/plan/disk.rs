@@ -1,8 +1,9 @@
 //! What the commands about whole disks mean.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use undercroft_block::ImageFormat;
 use undercroft_block::partition::{PartitionKind, Scheme};
@@ -12,9 +13,10 @@ use undercroft_disk::definition::{
 };
 
 use super::mkfs::{self, format_of_new};
+use super::sources::{self, SourcePlan};
 use super::{Format, ImageSpec};
 pub(crate) use crate::args::Compress;
-use crate::args::{AddArgs, CreateArgs, DiskCommand, DiskFamily, ImageCommand, TableKind};
+use crate::args::{AddArgs, CreateArgs, DiskCommand, DiskFamily, ImageCommand, SourceArgs, TableKind};
 use crate::exit::Kind;
 use crate::failure::Failure;
 use crate::text::names::safe;
@@ -45,7 +47,7 @@ pub(crate) struct CreatePlan {
     pub(crate) sector_bytes: Option<u32>,
     pub(crate) seed: Option<String>,
     pub(crate) architecture: Option<String>,
-    pub(crate) partitions: Vec<PartitionDefinition>,
+    pub(crate) partitions: Vec<PartitionPlan>,
     pub(crate) force: bool,
     pub(crate) quiet: bool,
 }
@@ -54,9 +56,16 @@ pub(crate) struct CreatePlan {
 #[derive(Debug)]
 pub(crate) struct AddPlan {
     pub(crate) image: ImageSpec,
-    pub(crate) partition: PartitionDefinition,
+    pub(crate) partition: PartitionPlan,
     pub(crate) seed: Option<String>,
     pub(crate) architecture: Option<String>,
+}
+
+/// A partition that is made, and how its sources are read.
+#[derive(Debug)]
+pub(crate) struct PartitionPlan {
+    pub(crate) definition: PartitionDefinition,
+    pub(crate) how: SourcePlan,
 }
 
 /// An image that is copied.
@@ -123,7 +132,7 @@ impl DiskPlan {
                     write_while_in_use: danger.write_while_in_use,
                     ..whole(ImageSpec::parse(&image)?)?
                 };
-                let size_bytes = size.as_deref().map(mkfs::size).transpose()?;
+                let size_bytes = size.as_deref().map(mkfs::device_size).transpose()?;
                 (Self::Resize { image, size_bytes, grow }, Format::of(json.json))
             }
         })
@@ -191,7 +200,7 @@ impl CreatePlan {
             return Err(Failure::new(Kind::Usage, "`--compress` is for standard output")
                 .advise("give `-` as the image, or leave it off"));
         }
-        let mut definition = match (&typed.config, &typed.definitions) {
+        let definition = match (&typed.config, &typed.definitions) {
             (Some(file), _) => definition::toml::read(file).map_err(|error| no_definition(&error))?,
             (None, Some(dir)) => {
                 let architecture = typed.architecture.as_deref();
@@ -203,9 +212,6 @@ impl CreatePlan {
                 ..DiskDefinition::default()
             },
         };
-        if typed.one_file_system {
-            definition.partitions.iter_mut().for_each(|part| part.one_file_system = true);
-        }
         let scheme = match (typed.table, definition.table.as_deref()) {
             (Some(TableKind::Mbr), _) | (None, Some("mbr" | "dos")) => Scheme::Mbr,
             (Some(TableKind::Gpt), _) | (None, Some("gpt") | None) => Scheme::Gpt,
@@ -218,7 +224,7 @@ impl CreatePlan {
             return Err(Failure::new(Kind::Usage, "the disk has no partitions")
                 .advise("say which, as in root=ext4:2G:rootfs.tar, or name a file with --config"));
         }
-        let size_bytes = typed.size.as_deref().map(mkfs::size).transpose()?.or(definition.size_bytes);
+        let size_bytes = typed.size.as_deref().map(mkfs::device_size).transpose()?.or(definition.size_bytes);
         let sector_bytes = typed.sector_size.or(definition.sector_bytes);
         if let Some(bytes) = sector_bytes.filter(|bytes| ![512, 4096].contains(bytes)) {
             return Err(Failure::new(Kind::Usage, format!("there are no sectors of {bytes} bytes"))
@@ -235,11 +241,67 @@ impl CreatePlan {
             sector_bytes,
             seed: typed.seed,
             architecture: typed.architecture,
-            partitions: definition.partitions,
+            partitions: PartitionPlan::all(definition.partitions, &typed.sources)?,
             force: typed.force,
             quiet: typed.quiet,
         })
     }
+}
+
+impl PartitionPlan {
+    /// Options count for all partitions. What the definition of one says of its owner and its permissions comes before.
+    fn all(definitions: Vec<PartitionDefinition>, typed: &SourceArgs) -> Result<Vec<Self>, Failure> {
+        check_used(typed, &definitions)?;
+        sources::note_rooted(typed);
+        let of_all = SourcePlan::of(typed)?;
+        let planned = definitions.into_iter().zip(1..).map(|(definition, count)| {
+            let how = sources_of(&definition, typed, &of_all).map_err(|failure| {
+                let name =
+                    definition.name.as_ref().map(|name| format!("partition \"{}\"", safe(name.as_bytes())));
+                failure.of_part(&name.unwrap_or_else(|| format!("partition {count}")))
+            })?;
+            Ok(Self { definition, how })
+        });
+        planned.collect()
+    }
+}
+
+/// Refuses options about files where there are none.
+fn check_used(typed: &SourceArgs, definitions: &[PartitionDefinition]) -> Result<(), Failure> {
+    let has_files = |of: &PartitionDefinition| !of.sources.is_empty() || !of.directories.is_empty();
+    match sources::given(typed) {
+        Some(option) if !definitions.iter().any(has_files) => {
+            let what = format!("{option} needs a source of files, and no partition has one");
+            Err(Failure::new(Kind::Usage, what)
+                .advise("name them, as in root=ext4:2G:rootfs.tar, or leave it off"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// How the sources of one partition are read: as all, but for what its definition says.
+fn sources_of(
+    definition: &PartitionDefinition,
+    typed: &SourceArgs,
+    of_all: &SourcePlan,
+) -> Result<SourcePlan, Failure> {
+    let PartitionDefinition { exclude, owner, mode, one_file_system, .. } = definition;
+    let mut how = of_all.clone();
+    let rules = Arc::make_mut(&mut how.rules);
+    if let Some(owner) = owner {
+        let (user, group) = sources::pair("owner", owner)?;
+        (rules.owner, rules.group) = (Some(user), group.or(rules.group));
+    }
+    if let Some(changes) = mode {
+        rules.mode = Some(sources::mode("mode", changes)?);
+    }
+    if !exclude.is_empty() {
+        let patterns: Vec<_> =
+            typed.exclude.iter().cloned().chain(exclude.iter().map(OsString::from)).collect();
+        rules.left_out = sources::left_out(&patterns)?;
+    }
+    how.one_file_system |= one_file_system;
+    Ok(how)
 }
 
 impl AddPlan {
@@ -251,8 +313,15 @@ impl AddPlan {
         let mut partition = parse_part(&typed.part)?;
         partition.number = typed.number;
         partition.kind = typed.kind;
-        partition.one_file_system = typed.one_file_system;
-        Ok(Self { image, partition, seed: typed.seed, architecture: typed.architecture })
+        check_used(&typed.sources, std::slice::from_ref(&partition))?;
+        sources::note_rooted(&typed.sources);
+        let how = SourcePlan::of(&typed.sources)?;
+        Ok(Self {
+            image,
+            partition: PartitionPlan { definition: partition, how },
+            seed: typed.seed,
+            architecture: typed.architecture,
+        })
     }
 }
 

@@ -12,6 +12,7 @@ use crate::exit::Kind;
 use crate::failure::Failure;
 use crate::text::names::safe;
 use undercroft_block::ImageFormat;
+use undercroft_disk::definition::{parse_device_size, parse_size};
 use undercroft_ext4::{Family, MkfsOptions};
 use undercroft_xfs as xfs;
 
@@ -99,7 +100,7 @@ impl MkfsPlan {
             reserved_percent: typed.reserved_percent,
             label: typed.label.map(OsString::into_vec).unwrap_or_default(),
             uuid: typed.uuid.as_deref().map(uuid::of_new).transpose()?.flatten(),
-            time: mkfs_from::source_date_epoch()?,
+            time: super::sources::source_date_epoch()?,
             ..usual
         };
         check_block_bytes(options.block_bytes)?;
@@ -169,7 +170,7 @@ impl MkfsPlan {
         options.label = typed.label.map(OsString::into_vec).unwrap_or_default();
         options.small = typed.small;
         options.discard = !typed.keep;
-        options.time = mkfs_from::source_date_epoch()?;
+        options.time = super::sources::source_date_epoch()?;
         if let Some(seed) = mkfs_from::seed(&typed.from) {
             options.uuid.get_or_insert_with(|| seed.uuid("uuid"));
         }
@@ -214,7 +215,7 @@ fn image_of(typed: &OsStr, write_while_in_use: bool) -> Result<ImageSpec, Failur
 
 /// A size, or `None` for `auto`.
 fn wanted_size(typed: &str) -> Result<Option<u64>, Failure> {
-    if typed == "auto" { Ok(None) } else { size(typed).map(Some) }
+    if typed == "auto" { Ok(None) } else { device_size(typed).map(Some) }
 }
 
 /// Refuses `--size auto` where nothing decides the size, and space to be left where the size is given.
@@ -255,7 +256,7 @@ pub(super) fn unknown(flag: &str, option: &str) -> Failure {
 /// A size as mke2fs takes it behind the device: without a unit in blocks, or in KiB unless their size is given.
 fn fs_size(typed: &str, block_bytes: Option<u32>) -> Result<u64, Failure> {
     if typed.is_empty() || typed.bytes().any(|byte| !byte.is_ascii_digit()) {
-        return size(typed);
+        return device_size(typed);
     }
     let blocks = typed.parse::<u64>().ok();
     blocks.and_then(|blocks| blocks.checked_mul(block_bytes.unwrap_or(1024).into())).ok_or_else(|| {
@@ -263,11 +264,19 @@ fn fs_size(typed: &str, block_bytes: Option<u32>) -> Result<u64, Failure> {
     })
 }
 
-/// A size with a binary unit: `10G`, `512M`, `4096`.
+/// A size in bytes, or with a unit: `10G`, `1.5T`, `500MB`, `4096`.
 pub(super) fn size(typed: &str) -> Result<u64, Failure> {
-    undercroft_disk::definition::parse_size(typed).map_err(|_| {
-        Failure::new(Kind::Usage, format!("{typed:?} is no size")).advise("write it as 10G, 512M or in bytes")
-    })
+    parse_size(typed).map_err(|_| no_size(typed))
+}
+
+/// The size of a device, a partition or a filesystem: 4 KiB fit into what a decimal unit or a fraction makes.
+pub(super) fn device_size(typed: &str) -> Result<u64, Failure> {
+    parse_device_size(typed).map_err(|_| no_size(typed))
+}
+
+fn no_size(typed: &str) -> Failure {
+    Failure::new(Kind::Usage, format!("{typed:?} is no size"))
+        .advise("write it as 10G, 1.5T, 512M or in bytes")
 }
 
 #[cfg(test)]
@@ -275,10 +284,10 @@ mod tests {
     use super::size;
 
     #[test]
-    fn sizes_take_binary_units() {
-        let sizes = ["4096", "1k", "3M", "10G", "2TiB"].map(|typed| size(typed).unwrap());
-        assert_eq!(sizes, [4096, 1024, 3 << 20, 10 << 30, 2 << 40]);
-        for wrong in ["", "G", "10X", "-1", "+1G", "10KB", "10b", "1.5G", "99999999P"] {
+    fn sizes_take_units() {
+        let sizes = ["4096", "1k", "3M", "1.5G", "2TiB", "10KB"].map(|typed| size(typed).unwrap());
+        assert_eq!(sizes, [4096, 1024, 3 << 20, 3 << 29, 2 << 40, 10_000]);
+        for wrong in ["", "G", "10X", "-1", "+1G", "10b", "1.5", "99999999P"] {
             assert!(size(wrong).is_err(), "{wrong}");
         }
     }

@@ -48,6 +48,7 @@ mod rescue;
 mod resize;
 mod signalled;
 mod slips;
+mod source_rules;
 mod support;
 mod tar;
 mod terminal;

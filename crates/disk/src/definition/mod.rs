@@ -118,7 +118,7 @@ impl SizeDefinition {
         Ok(match typed {
             "rest" => Self::default(),
             "min" | "minimal" | "auto" => Self::minimal(),
-            _ => Self::fixed(parse_size(typed)?),
+            _ => Self::fixed(parse_device_size(typed)?),
         })
     }
 }
@@ -159,6 +159,12 @@ pub struct PartitionDefinition {
     pub sources: Vec<SourceDefinition>,
     /// Directories on other filesystems are not entered, as by `tar` and `cp -x`; they stay, empty.
     pub one_file_system: bool,
+    /// Patterns of what is left out of its sources, as tar takes them.
+    pub exclude: Vec<String>,
+    /// The owner of everything in it: a number, or `OWNER:GROUP`.
+    pub owner: Option<String>,
+    /// How permissions are changed: an octal number, or changes as chmod takes them.
+    pub mode: Option<String>,
     /// Directories that are made in it.
     pub directories: Vec<String>,
     /// A file whose bytes it gets.
@@ -180,27 +186,63 @@ pub struct DiskDefinition {
     pub partitions: Vec<PartitionDefinition>,
 }
 
-/// A size with a binary unit: `10G`, `512M`, `4096`.
+/// What fits every sector and nearly every block.
+const DEVICE_GRAIN_BYTES: u64 = 4096;
+
+/// A size: in bytes (`4096`), with a binary unit (`10G`, `512MiB`) or a decimal one (`500MB`). A number of units may have a
+/// fraction (`1.5G`), of which a part of a byte is left out.
 ///
 /// # Errors
 /// That it is none, in words.
 pub fn parse_size(typed: &str) -> Result<u64, String> {
-    let digits = typed.trim_end_matches(|c: char| !c.is_ascii_digit());
-    let shift = match typed[digits.len()..].to_ascii_lowercase().as_str() {
-        "" => Some(0),
-        "k" | "kib" => Some(10),
-        "m" | "mib" => Some(20),
-        "g" | "gib" => Some(30),
-        "t" | "tib" => Some(40),
-        "p" | "pib" => Some(50),
-        _ => None,
+    size_of(typed).filter(|&bytes| bytes <= i64::MAX as u64).ok_or_else(|| no_size(typed))
+}
+
+/// The size of a device, a partition or a filesystem: as [`parse_size`], but what a decimal unit or a fraction makes is rounded
+/// down to 4 KiB, so that `500MB` is one.
+///
+/// # Errors
+/// That it is none, in words.
+pub fn parse_device_size(typed: &str) -> Result<u64, String> {
+    let bytes = parse_size(typed)?;
+    let is_exact = typed.bytes().all(|byte| byte.is_ascii_digit()) || bytes.is_multiple_of(1024);
+    if is_exact {
+        return Ok(bytes);
+    }
+    let rounded = bytes / DEVICE_GRAIN_BYTES * DEVICE_GRAIN_BYTES;
+    if rounded == 0 && bytes > 0 { Err(no_size(typed)) } else { Ok(rounded) }
+}
+
+fn no_size(typed: &str) -> String {
+    format!("{typed:?} is no size: write it as 10G, 1.5T, 512M or in bytes")
+}
+
+fn size_of(typed: &str) -> Option<u64> {
+    let number = typed.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match typed[number.len()..].to_ascii_lowercase().as_str() {
+        "" => 1,
+        "k" | "kib" => 1 << 10,
+        "m" | "mib" => 1 << 20,
+        "g" | "gib" => 1 << 30,
+        "t" | "tib" => 1 << 40,
+        "p" | "pib" => 1 << 50,
+        "kb" => 10_u64.pow(3),
+        "mb" => 10_u64.pow(6),
+        "gb" => 10_u64.pow(9),
+        "tb" => 10_u64.pow(12),
+        "pb" => 10_u64.pow(15),
+        _ => return None,
     };
     // Rust's parser takes a plus sign, which means a change elsewhere.
-    let is_absolute = digits.starts_with(|first: char| first.is_ascii_digit());
-    let bytes = shift.and_then(|shift| digits.parse::<u64>().ok()?.checked_mul(1 << shift));
-    bytes
-        .filter(|&bytes| is_absolute && bytes <= i64::MAX as u64)
-        .ok_or_else(|| format!("{typed:?} is no size: write it as 10G, 512M or in bytes"))
+    let digits = |part: &str| {
+        let is_number = !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+        is_number.then(|| part.parse::<u64>().ok()).flatten()
+    };
+    let Some((whole, fraction)) = number.split_once('.') else { return digits(number)?.checked_mul(unit) };
+    let parts = 10_u64.checked_pow(fraction.len().try_into().ok()?)?;
+    let bytes = u128::from(unit) * u128::from(digits(fraction)?) / u128::from(parts);
+    let bytes = u128::from(digits(whole)?.checked_mul(unit)?) + bytes;
+    (unit > 1).then(|| bytes.try_into().ok()).flatten()
 }
 
 #[cfg(test)]
@@ -211,7 +253,35 @@ mod tests {
     fn sizes_are_read() {
         let sizes = ["4096", "1k", "3M", "10G", "2TiB", "7Mib"].map(|typed| parse_size(typed).unwrap());
         assert_eq!(sizes, [4096, 1024, 3 << 20, 10 << 30, 2 << 40, 7 << 20]);
-        for wrong in ["", "G", "10X", "-1", "+1", "1.5G", "99999999P", "7MB", "10b", "1Gibib"] {
+        let sizes =
+            ["1.5G", "0.25k", "0.3G", "500MB", "2kB", "1.5tb"].map(|typed| parse_size(typed).unwrap());
+        assert_eq!(sizes, [3 << 29, 256, 322_122_547, 500_000_000, 2000, 1_500_000_000_000]);
+        let sizes = ["1.5G", "500MB", "0.5GB", "0.3G", "1000001", "0M", "3k"];
+        let sizes = sizes.map(|typed| parse_device_size(typed).unwrap());
+        assert_eq!(sizes, [3 << 29, 499_998_720, 499_998_720, 322_121_728, 1_000_001, 0, 3072]);
+        assert!(parse_device_size("0.25k").is_err());
+        let wrong = [
+            "",
+            "G",
+            "10X",
+            "-1",
+            "+1",
+            "1.5",
+            "1.G",
+            ".5G",
+            "1.5.5G",
+            "1.+5G",
+            "-1.5G",
+            "99999999P",
+            "9223372036854775808",
+            "10b",
+            "1Gibib",
+            "1e3",
+            "1.00000000000000000000000001G",
+            "7 M",
+            "7é",
+        ];
+        for wrong in wrong {
             assert!(parse_size(wrong).is_err(), "{wrong}");
         }
         assert_eq!(SizeDefinition::parse("rest").unwrap(), SizeDefinition::default());

@@ -18,6 +18,9 @@
 //! min-size = "1G"            # with max-size and weight in place of size
 //! attributes = ["read-only"] # grow-file-system, no-auto, required, legacy-boot
 //! source = ["base.tar", "overlay/"]
+//! exclude = ["*.o", ".git"]  # patterns of what is left out, as tar takes them
+//! owner = "0:0"              # of everything, as a number, or OWNER:GROUP
+//! mode = "go-w"              # an octal number, or changes as chmod takes them
 //! one-file-system = true     # do not enter directories on other filesystems, as tar and cp -x
 //!
 //! [[partition]]
@@ -31,13 +34,13 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use undercroft_populate::split_kind;
 use uuid::Uuid;
 
 use super::{
     ContentFormat, DefinitionError, DiskDefinition, GROW_FILE_SYSTEM, NO_AUTO, PartitionDefinition,
-    READ_ONLY, REQUIRED, SizeDefinition, SourceDefinition, parse_size,
+    READ_ONLY, REQUIRED, SizeDefinition, SourceDefinition, parse_device_size,
 };
 use crate::layout::WEIGHT;
 
@@ -48,11 +51,11 @@ const MAX_BYTES: u64 = 1 << 20;
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct Disk {
     table: Option<String>,
-    size: Option<String>,
+    size: Option<Size>,
     uuid: Option<String>,
     sector_size: Option<u32>,
     #[serde(default)]
-    partition: Vec<Partition>,
+    partition: Vec<toml::Spanned<Partition>>,
 }
 
 #[derive(Deserialize)]
@@ -63,30 +66,88 @@ struct Partition {
     r#type: Option<String>,
     uuid: Option<Uuid>,
     #[serde(default)]
-    attributes: Vec<String>,
+    attributes: Vec<Attribute>,
     #[serde(default)]
     bootable: bool,
-    size: Option<String>,
-    min_size: Option<String>,
-    max_size: Option<String>,
+    size: Option<SizeDefinition>,
+    min_size: Option<Size>,
+    max_size: Option<Size>,
     weight: Option<u32>,
-    format: Option<String>,
+    format: Option<ContentFormat>,
     label: Option<String>,
     fs_uuid: Option<Uuid>,
-    source: Option<Sources>,
+    source: Option<OneOrSeveral<PathBuf>>,
     #[serde(default)]
     one_file_system: bool,
+    exclude: Option<OneOrSeveral<String>>,
+    owner: Option<String>,
+    mode: Option<String>,
     #[serde(default)]
     directories: Vec<String>,
     blocks: Option<PathBuf>,
 }
 
 #[derive(Deserialize)]
-#[serde(untagged)]
-enum Sources {
-    One(PathBuf),
-    Several(Vec<PathBuf>),
+#[serde(untagged, expecting = "a text, or a list of several")]
+enum OneOrSeveral<T> {
+    One(T),
+    Several(Vec<T>),
 }
+
+impl<T> OneOrSeveral<T> {
+    fn all(of: Option<Self>) -> Vec<T> {
+        match of {
+            None => Vec::new(),
+            Some(Self::One(one)) => vec![one],
+            Some(Self::Several(several)) => several,
+        }
+    }
+}
+
+/// Deserializes a string by a function that says what is wrong with it: the parser adds the line.
+macro_rules! from_string {
+    ($target:ty, $parse:expr) => {
+        impl<'de> Deserialize<'de> for $target {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let typed = String::deserialize(deserializer)?;
+                let parse: fn(&str) -> Result<Self, String> = $parse;
+                parse(&typed).map_err(serde::de::Error::custom)
+            }
+        }
+    };
+}
+
+/// In bytes.
+struct Size(u64);
+
+from_string!(Size, |typed| parse_device_size(typed).map(Self));
+from_string!(SizeDefinition, Self::parse);
+from_string!(ContentFormat, |name| {
+    Self::named(name)
+        .ok_or_else(|| format!("{name:?} is not made: there are ext2, ext3, ext4, xfs, vfat and swap"))
+});
+
+#[derive(Clone, Copy)]
+enum Attribute {
+    /// Of the entry in a GPT.
+    Bits(u64),
+    LegacyBoot,
+}
+
+from_string!(Attribute, |name| {
+    Ok(match name {
+        "grow-file-system" => Self::Bits(GROW_FILE_SYSTEM),
+        "read-only" => Self::Bits(READ_ONLY),
+        "no-auto" => Self::Bits(NO_AUTO),
+        "required" => Self::Bits(REQUIRED),
+        "legacy-boot" => Self::LegacyBoot,
+        _ => {
+            return Err(format!(
+                "there is no attribute {name:?}: there are grow-file-system, read-only, no-auto, required and legacy-boot"
+            ));
+        }
+    })
+});
 
 /// Reads a file.
 ///
@@ -106,18 +167,18 @@ pub fn read(path: &Path) -> Result<DiskDefinition, DefinitionError> {
 /// # Errors
 /// What is wrong, in words.
 pub fn parse(text: &str, dir: &Path) -> Result<DiskDefinition, String> {
+    let line = |at: usize| text.bytes().take(at).filter(|&byte| byte == b'\n').count() + 1;
     let disk: Disk = toml::from_str(text).map_err(|error| {
-        let line = error.span().map(|span| text[..span.start.min(text.len())].matches('\n').count() + 1);
         let message = error.message().replace('\n', "; ");
-        line.map_or_else(|| message.clone(), |line| format!("line {line}: {message}"))
+        error.span().map_or_else(|| message.clone(), |span| format!("line {}: {message}", line(span.start)))
     })?;
-    let partitions = disk.partition.into_iter().zip(1..).map(|(partition, count)| {
-        let shown = partition.name.clone().unwrap_or_else(|| count.to_string());
-        partition.defined(dir).map_err(|what| format!("partition {shown}: {what}"))
+    let partitions = disk.partition.into_iter().map(|partition| {
+        let at = partition.span().start;
+        partition.into_inner().defined(dir).map_err(|what| format!("line {}: {what}", line(at)))
     });
     Ok(DiskDefinition {
         table: disk.table,
-        size_bytes: disk.size.as_deref().map(parse_size).transpose()?,
+        size_bytes: disk.size.map(|Size(bytes)| bytes),
         id: disk.uuid,
         sector_bytes: disk.sector_size,
         partitions: partitions.collect::<Result<_, _>>()?,
@@ -126,24 +187,37 @@ pub fn parse(text: &str, dir: &Path) -> Result<DiskDefinition, String> {
 
 impl Partition {
     fn defined(self, dir: &Path) -> Result<PartitionDefinition, String> {
-        let size = match (&self.size, &self.min_size, &self.max_size, self.weight) {
-            (Some(size), None, None, None) => SizeDefinition::parse(size)?,
-            (Some(_), ..) => return Err("`size` says all, and stands alone".to_owned()),
+        let size = match (self.size, &self.min_size, &self.max_size, self.weight) {
+            (Some(size), None, None, None) => size,
+            (Some(_), ..) => {
+                return Err(
+                    "`size` says all, and stands without `min-size`, `max-size` and `weight`".to_owned()
+                );
+            }
             (None, None, None, None) if self.blocks.is_some() || self.source.is_some() => {
                 SizeDefinition::minimal()
             }
             (None, min, max, weight) => SizeDefinition {
-                min_bytes: min.as_deref().map(parse_size).transpose()?,
-                max_bytes: max.as_deref().map(parse_size).transpose()?,
+                min_bytes: min.as_ref().map(|&Size(bytes)| bytes),
+                max_bytes: max.as_ref().map(|&Size(bytes)| bytes),
                 weight: weight.unwrap_or(WEIGHT),
                 minimal: false,
             },
         };
-        let format = self.format.as_deref().map(|name| {
-            ContentFormat::named(name).ok_or_else(|| {
-                format!("{name:?} is not made: there are ext2, ext3, ext4, xfs, vfat and swap")
-            })
-        });
+        let (sources, exclude) = (OneOrSeveral::all(self.source), OneOrSeveral::all(self.exclude));
+        if let Some(rooted) = exclude.iter().find(|pattern| pattern.starts_with('/')) {
+            let without = rooted.trim_start_matches('/');
+            return Err(format!(
+                "{rooted:?} in `exclude` matches nothing, as paths begin without a slash: {without:?}"
+            ));
+        }
+        let has_rules = !exclude.is_empty() || self.owner.is_some() || self.mode.is_some();
+        if has_rules && sources.is_empty() && self.directories.is_empty() {
+            return Err("`exclude`, `owner` and `mode` are about files, and it has no `source`".to_owned());
+        }
+        if self.format == Some(ContentFormat::Vfat) && (self.owner.is_some() || self.mode.is_some()) {
+            return Err("FAT keeps no owners and no permissions: leave `owner` and `mode` out".to_owned());
+        }
         let mut defined = PartitionDefinition {
             number: self.number,
             name: self.name,
@@ -151,36 +225,25 @@ impl Partition {
             id: self.uuid,
             bootable: self.bootable,
             size,
-            format: format.transpose()?,
+            format: self.format,
             label: self.label,
             content_id: self.fs_uuid,
             one_file_system: self.one_file_system,
+            exclude,
+            owner: self.owner,
+            mode: self.mode,
             directories: self.directories,
             blocks: self.blocks.map(|path| dir.join(path)),
+            sources: sources
+                .iter()
+                .map(|typed| SourceDefinition { from: beside(dir, typed), to: None })
+                .collect(),
             ..PartitionDefinition::default()
         };
-        let sources = match self.source {
-            None => Vec::new(),
-            Some(Sources::One(path)) => vec![path],
-            Some(Sources::Several(paths)) => paths,
-        };
-        defined.sources = sources
-            .into_iter()
-            .map(|typed| SourceDefinition { from: beside(dir, &typed), to: None })
-            .collect();
-        for attribute in &self.attributes {
-            match attribute.as_str() {
-                "grow-file-system" => defined.attributes |= GROW_FILE_SYSTEM,
-                "read-only" => defined.attributes |= READ_ONLY,
-                "no-auto" => defined.attributes |= NO_AUTO,
-                "required" => defined.attributes |= REQUIRED,
-                "legacy-boot" => defined.bootable = true,
-                _ => {
-                    return Err(format!(
-                        "there is no attribute {attribute:?}: there are grow-file-system, read-only, no-auto, \
-                         required and legacy-boot"
-                    ));
-                }
+        for attribute in self.attributes {
+            match attribute {
+                Attribute::Bits(bits) => defined.attributes |= bits,
+                Attribute::LegacyBoot => defined.bootable = true,
             }
         }
         Ok(defined)
@@ -220,6 +283,9 @@ mod tests {
             source = ["/base.tar", "overlay", "oci:layout:tag"]
             directories = ["/var"]
             one-file-system = true
+            exclude = ["*.o"]
+            owner = "0:0"
+            mode = "go-w"
             [[partition]]
             blocks = "firmware.img"
             number = 9
@@ -234,6 +300,8 @@ mod tests {
         assert_eq!(sources, ["/base.tar", "dir/overlay", "oci:dir/layout:tag"]);
         assert_eq!((root.attributes, root.bootable), (READ_ONLY, true));
         assert_eq!((esp.one_file_system, root.one_file_system), (false, true));
+        assert_eq!(root.exclude, ["*.o"]);
+        assert_eq!((root.owner.as_deref(), root.mode.as_deref()), (Some("0:0"), Some("go-w")));
         assert_eq!((&firmware.blocks, firmware.number), (&Some("dir/firmware.img".into()), Some(9)));
         assert!(firmware.size.minimal);
     }
@@ -242,10 +310,22 @@ mod tests {
     fn what_is_wrong_is_said_with_its_place() {
         for (text, words) in [
             ("tabel = 1", "line 1: unknown field `tabel`"),
-            ("\n[[partition]]\nformat = \"btrfs\"", "partition 1: \"btrfs\" is not made"),
-            ("[[partition]]\nname = \"a\"\nsize = \"1X\"", "partition a: \"1X\" is no size"),
-            ("[[partition]]\nsize = \"1M\"\nweight = 1", "stands alone"),
-            ("[[partition]]\nattributes = [\"x\"]", "no attribute \"x\""),
+            ("size = \"much\"", "line 1: \"much\" is no size"),
+            ("\n[[partition]]\nformat = \"btrfs\"", "line 3: \"btrfs\" is not made"),
+            ("[[partition]]\nname = \"a\"\nsize = \"1X\"", "line 3: \"1X\" is no size"),
+            ("[[partition]]\nmax-size = \"1X\"", "line 2: \"1X\" is no size"),
+            ("[[partition]]\n\n[[partition]]\nsize = \"1M\"\nweight = 1", "line 3: `size` says all"),
+            ("[[partition]]\nsource = 1", "line 2: a text, or a list of several"),
+            (
+                "[[partition]]\nformat = \"swap\"\nowner = \"7\"",
+                "line 1: `exclude`, `owner` and `mode` are about files",
+            ),
+            (
+                "[[partition]]\nformat = \"vfat\"\nsource = \"x\"\nmode = \"0644\"",
+                "line 1: FAT keeps no owners",
+            ),
+            ("[[partition]]\nsource = \"x\"\nexclude = \"/b\"", "\"/b\" in `exclude` matches nothing"),
+            ("[[partition]]\nattributes = [\"x\"]", "line 2: there is no attribute \"x\""),
             ("[[partition]]\nuuid = \"x\"", "line 2: UUID parsing failed"),
             ("table", "line 1: "),
         ] {

@@ -2,6 +2,7 @@
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::Arc;
 
 use undercroft_block::{Device, copy};
 use undercroft_disk::Error;
@@ -11,7 +12,9 @@ use undercroft_disk::sources::{Below, Directories, OneFile};
 use undercroft_disk::swap::make_swap;
 use undercroft_diskfs::mkfs::MkfsError;
 use undercroft_ext4 as ext4;
-use undercroft_populate::{DirectorySource, EntryPath, FileId, OpenSource, Source, SourceError, open_source};
+use undercroft_populate::{
+    DirectorySource, EntryPath, FileId, Ruled, Rules, Source, SourceError, open_source,
+};
 use undercroft_vfs::Timestamp;
 use undercroft_xfs as xfs;
 
@@ -22,7 +25,7 @@ use crate::commands::mkfs::{is_only_small, make_on};
 use crate::exit::Kind;
 use crate::failure::Failure;
 use crate::image::{self, OpenArray};
-use crate::plan::{ImageSpec, MOST_BYTES, NewFormat};
+use crate::plan::{ImageSpec, NewFormat};
 use crate::text::bar::Bar;
 use crate::text::names::safe;
 
@@ -169,7 +172,7 @@ fn make_filesystem(
             .map(drop)
             .map_err(|failure| failure.of_part(&part.shown));
     }
-    let made = Filling::of(sources, time_of(part), false).make(device, &options, is_zeroed);
+    let made = Filling::of(sources, part.how, time_of(part), false).make(device, &options, is_zeroed);
     made.map(drop).map_err(|failure| fill_failure(part, failure))
 }
 
@@ -180,7 +183,7 @@ pub(super) fn least_filesystem(part: &Part<'_>, format: ContentFormat) -> Result
             .failed(Kind::Unsupported, &"least sizes are found for ext4, xfs, vfat and raw")
             .advise("say how large it is to be"));
     }
-    let mut filling = Filling::of(sources(part)?, time_of(part), false);
+    let mut filling = Filling::of(sources(part)?, part.how, time_of(part), false);
     let least = least_bytes(&options_of(part, format)?, &mut filling);
     least.map_err(|failure| {
         with_advice(failure.of_part(&part.shown), "set TMPDIR to a directory with more room")
@@ -191,17 +194,21 @@ pub(super) fn least_filesystem(part: &Part<'_>, format: ContentFormat) -> Result
 /// counts.
 pub(super) fn sources(part: &Part<'_>) -> Result<Vec<Box<dyn Source>>, Failure> {
     let mut all: Vec<Box<dyn Source>> = Vec::new();
+    // Patterns are about a source's own paths, wherever it goes, and not about directories that are asked for.
+    let changes = part.how.changes();
+    let changed =
+        |source: Box<dyn Source>| -> Box<dyn Source> { Box::new(Ruled::new(source, Arc::clone(&changes))) };
     let entry_path = |path: &str| {
         EntryPath::new(path.as_bytes()).map_err(|error| part.failed(Kind::Usage, &format!("{path}: {error}")))
     };
     if !part.definition.directories.is_empty() {
         let paths = part.definition.directories.iter().map(|path| entry_path(path));
         let time = Timestamp { seconds: part.time, nanoseconds: 0 };
-        all.push(Box::new(Directories::new(paths.collect::<Result<_, _>>()?, time)));
+        all.push(changed(Box::new(Directories::new(paths.collect::<Result<_, _>>()?, time))));
     }
     for SourceDefinition { from, to } in &part.definition.sources {
         let to = to.as_deref().map(&entry_path).transpose()?;
-        all.push(open(part, from, to)?);
+        all.push(changed(open(part, from, to)?));
     }
     Ok(all)
 }
@@ -227,16 +234,10 @@ pub(super) fn refuse_streams(part: &Part<'_>) -> Result<(), Failure> {
 fn open(part: &Part<'_>, from: &Path, to: Option<EntryPath>) -> Result<Box<dyn Source>, Failure> {
     let failed = |error: SourceError| part.failed(kind(&error.kind), &error);
     let Some(to) = to else {
-        let how = OpenSource {
-            not_these: part.not_these.clone(),
-            left_out: None,
-            one_file_system: part.definition.one_file_system,
-            keep_in: std::env::temp_dir(),
-            most_bytes: MOST_BYTES,
-            platform: None,
-            is_read_once: false,
-        };
-        return open_source(from, &how).map_err(failed);
+        let how = part.how.opening(part.not_these.clone(), std::env::temp_dir());
+        let source = open_source(from, &how).map_err(failed)?;
+        let left_out = Rules { left_out: part.how.rules.left_out.clone(), ..Rules::default() };
+        return Ok(Box::new(Ruled::new(source, Arc::new(left_out))));
     };
     let found = std::fs::metadata(from);
     let found = found.map_err(|error| Failure::host(safe(from.as_os_str().as_bytes()), &error))?;
@@ -249,7 +250,8 @@ fn open(part: &Part<'_>, from: &Path, to: Option<EntryPath>) -> Result<Box<dyn S
         return Ok(Box::new(OneFile::new(from, to)));
     }
     let source = DirectorySource::open(from, part.not_these.iter().copied()).map_err(failed)?;
-    let source = source.within_one_file_system(part.definition.one_file_system);
+    let source = source.leaving_out(part.how.rules.left_out.clone());
+    let source = source.within_one_file_system(part.how.one_file_system);
     Ok(if to.is_root() { Box::new(source) } else { Box::new(Below::new(to, Box::new(source))) })
 }
 

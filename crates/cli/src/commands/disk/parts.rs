@@ -17,7 +17,7 @@ use super::content;
 use crate::exit::Kind;
 use crate::failure::{Failure, without_errno};
 use crate::file_id;
-use crate::plan::{ImageSpec, kind_of};
+use crate::plan::{ImageSpec, PartitionPlan, SourcePlan, kind_of};
 
 /// What a partition has at least where nothing says more.
 const LEAST_BYTES: u64 = 1 << 20;
@@ -65,6 +65,8 @@ pub(super) fn latest_time() -> Result<i64, Failure> {
 #[derive(Debug)]
 pub(super) struct Part<'a> {
     pub(super) definition: &'a PartitionDefinition,
+    /// How its sources are read.
+    pub(super) how: &'a SourcePlan,
     pub(super) kind: PartitionKind,
     pub(super) id: Uuid,
     /// Of the filesystem or swap space in it.
@@ -80,7 +82,7 @@ pub(super) struct Part<'a> {
 impl<'a> Part<'a> {
     /// Decides everything but its place. `place` is what tells it from others of its name.
     pub(super) fn of(
-        definition: &'a PartitionDefinition,
+        PartitionPlan { definition, how }: &'a PartitionPlan,
         place: usize,
         scheme: Scheme,
         architecture: Option<&str>,
@@ -94,6 +96,7 @@ impl<'a> Part<'a> {
         let own = |what: &str| ids.uuid(&format!("{what} {place} {name}"));
         Ok(Self {
             definition,
+            how,
             kind: kind_of(definition, scheme, architecture)?,
             id: definition.id.map_or_else(|| own("partition"), Ok)?,
             content_id: definition.content_id.map_or_else(|| own("content"), Ok)?,

@@ -80,10 +80,11 @@ fn append(vfs: &Vfs, place: &Place, file: &File) -> Result<(), Failure> {
     if !io::stdin().is_terminal() && !is_append_only {
         return add_or_undo(vfs, place, file, |addition| stdin_in_chunks(|chunk| addition.add(chunk)));
     }
-    let longest = match is_append_only {
+    let room = match is_append_only {
         true => room_behind(vfs, file).map_err(|error| place.failure(&error))?,
         false => u64::MAX,
     };
+    let up_to_limit = vfs.filesystem().limits().file_max_bytes.saturating_sub(file.size_bytes());
     // Alive until the file is as before or has all of the text: SIGINT ends the program in neither.
     let typing = Typing::begin();
     let mut text = tempfile::spooled_tempfile(IN_MEMORY_MAX_BYTES);
@@ -94,7 +95,10 @@ fn append(vfs: &Vfs, place: &Place, file: &File) -> Result<(), Failure> {
     let mut len = 0;
     read_in_chunks(typing.as_ref(), |chunk| {
         len += chunk.len() as u64;
-        if len > longest {
+        if len > up_to_limit {
+            return Err(place.failure(&Error::FileTooLarge));
+        }
+        if len > room {
             return Err(place.failure(&Error::NoSpace));
         }
         text.write_all(chunk).map_err(kept)

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use undercroft_block::Device;
 use undercroft_ext4::{self as ext4, Ext4};
 use undercroft_populate::{
-    Error, FileId, FillOptions, OpenSource, Ruled, Source, SourceErrorKind, WriterOptions, fill, open_source,
+    Error, FileId, FillOptions, Ruled, Source, SourceErrorKind, WriterOptions, fill, open_source,
 };
 use undercroft_vfs::{self as vfs, FileSystem, Timestamp, Vfs, VfsOptions, clock};
 use undercroft_xfs::{self as xfs, Xfs};
@@ -19,7 +19,7 @@ use super::gathered::Gathered;
 use super::{Contents, Made, make_on};
 use crate::exit::Kind;
 use crate::failure::Failure;
-use crate::plan::{FillPlan, NewFormat, digest};
+use crate::plan::{FillPlan, NewFormat, SourcePlan, digest};
 use crate::text::note::note;
 
 /// A commit that no clock asks for.
@@ -77,29 +77,25 @@ impl Filling {
     /// `keep_in`. From here on the clock of this process's filesystems stands still.
     pub(crate) fn open(plan: &FillPlan, not_these: Vec<FileId>, keep_in: PathBuf) -> Result<Self, Failure> {
         let time = plan.time.unwrap_or_else(clock::now);
-        let how = OpenSource {
-            not_these,
-            left_out: plan.rules.left_out.clone(),
-            one_file_system: plan.one_file_system,
-            keep_in,
-            most_bytes: plan.most_bytes,
-            platform: plan.platform.clone(),
-            is_read_once: false,
-        };
+        let how = plan.how.opening(not_these, keep_in);
         let mut sources: Vec<Box<dyn Source>> = Vec::new();
         for path in &plan.sources {
             let source = open_source(path, &how).map_err(|error| Failure::of(kind(&error.kind), &error))?;
-            sources.push(Box::new(Ruled::new(source, Arc::clone(&plan.rules))));
+            sources.push(Box::new(Ruled::new(source, Arc::clone(&plan.how.rules))));
         }
-        let mut filling = Self::of(sources, time, plan.single_thread);
-        filling.options.writer.unnamed = Some(Arc::clone(&plan.rules));
-        Ok(filling)
+        Ok(Self::of(sources, &plan.how, time, plan.single_thread))
     }
 
-    /// The same with sources that are open. From here on the clock of this process's filesystems stands still.
-    pub(crate) fn of(sources: Vec<Box<dyn Source>>, time: Timestamp, single_thread: bool) -> Self {
+    /// The same with sources that are open, and changed as a plan says. From here on the clock of this process's filesystems stands still.
+    pub(crate) fn of(
+        sources: Vec<Box<dyn Source>>,
+        how: &SourcePlan,
+        time: Timestamp,
+        single_thread: bool,
+    ) -> Self {
         clock::stand_still(time);
-        let writer = WriterOptions { changed: Some(time), ..WriterOptions::default() };
+        let unnamed = Some(Arc::clone(&how.rules));
+        let writer = WriterOptions { changed: Some(time), unnamed, ..WriterOptions::default() };
         Self { sources, options: FillOptions { writer, single_thread, only_space: false }, time }
     }
 
