@@ -1,5 +1,6 @@
 //! Linux's programs on a mount of an XFS: copies share blocks, extent size hints are kept, free space is trimmed; the
-//! kernel finds all of it in the image. A list that is set by its other name decides at once. Needs root.
+//! kernel finds all of it in the image. An access control list takes effect at once, also if it is set
+//! by its other name. Needs root.
 
 use std::path::Path;
 use std::process::Command;
@@ -75,10 +76,11 @@ fn programs_share_blocks_through_the_mount() {
     kernel.unmount().unwrap();
 }
 
-/// The kernel above the mount caches a list, and does not know that `trusted.SGI_ACL_FILE` is another name of it.
+/// The kernel above the mount caches access control lists, and does not know that `trusted.SGI_ACL_FILE` is another name of one.
 #[test]
-fn a_list_that_is_set_by_its_other_name_decides_at_once() {
-    // In the form of XFS: three entries (the owner may read and write, nobody else) of tag, id and permissions.
+fn an_access_control_list_that_is_set_by_its_other_name_takes_effect_at_once() {
+    // In the form of XFS: three entries of tag, id and permissions: reading and writing for the owner, nothing for
+    // others.
     let script = "chmod 755 .; echo text > file; chmod 600 file
         may() { setpriv --reuid 12345 --regid 12345 --clear-groups cat file > reader 2>&1 && echo yes || echo no; }
         entry() { printf '%08x%08x%04x0000' $1 $2 $3; }

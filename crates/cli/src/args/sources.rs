@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use clap::{Args, ValueHint};
 
 /// Which files of sources are taken, and with what owners, permissions and times.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
+#[derive(Debug, Args)]
 #[command(next_help_heading = "Options for filling it")]
 pub(crate) struct SourceArgs {
     /// Leave out what matches this pattern, as tar does: the last names of a path, or all of it. No path begins with a slash

@@ -251,9 +251,7 @@ impl CreatePlan {
 impl PartitionPlan {
     /// Options count for all partitions. What the definition of one says of its owner and its permissions comes before.
     fn all(definitions: Vec<PartitionDefinition>, typed: &SourceArgs) -> Result<Vec<Self>, Failure> {
-        check_used(typed, &definitions)?;
-        sources::note_rooted(typed);
-        let of_all = SourcePlan::of(typed)?;
+        let of_all = sources_of_all(&definitions, typed)?;
         let planned = definitions.into_iter().zip(1..).map(|(definition, count)| {
             let how = sources_of(&definition, typed, &of_all).map_err(|failure| {
                 let name =
@@ -266,8 +264,8 @@ impl PartitionPlan {
     }
 }
 
-/// Refuses options about files where there are none.
-fn check_used(typed: &SourceArgs, definitions: &[PartitionDefinition]) -> Result<(), Failure> {
+/// How the sources of all partitions are read; options about files are refused where there are none.
+fn sources_of_all(definitions: &[PartitionDefinition], typed: &SourceArgs) -> Result<SourcePlan, Failure> {
     let has_files = |of: &PartitionDefinition| !of.sources.is_empty() || !of.directories.is_empty();
     match sources::given(typed) {
         Some(option) if !definitions.iter().any(has_files) => {
@@ -275,7 +273,10 @@ fn check_used(typed: &SourceArgs, definitions: &[PartitionDefinition]) -> Result
             Err(Failure::new(Kind::Usage, what)
                 .advise("name them, as in root=ext4:2G:rootfs.tar, or leave it off"))
         }
-        _ => Ok(()),
+        _ => {
+            sources::note_rooted(typed);
+            SourcePlan::of(typed)
+        }
     }
 }
 
@@ -313,9 +314,7 @@ impl AddPlan {
         let mut partition = parse_part(&typed.part)?;
         partition.number = typed.number;
         partition.kind = typed.kind;
-        check_used(&typed.sources, std::slice::from_ref(&partition))?;
-        sources::note_rooted(&typed.sources);
-        let how = SourcePlan::of(&typed.sources)?;
+        let how = sources_of_all(std::slice::from_ref(&partition), &typed.sources)?;
         Ok(Self {
             image,
             partition: PartitionPlan { definition: partition, how },

@@ -88,7 +88,7 @@ struct Partition {
 }
 
 #[derive(Deserialize)]
-#[serde(untagged, expecting = "a text, or a list of several")]
+#[serde(untagged, expecting = "it is neither a text nor a list of texts")]
 enum OneOrSeveral<T> {
     One(T),
     Several(Vec<T>),
@@ -315,7 +315,7 @@ mod tests {
             ("[[partition]]\nname = \"a\"\nsize = \"1X\"", "line 3: \"1X\" is no size"),
             ("[[partition]]\nmax-size = \"1X\"", "line 2: \"1X\" is no size"),
             ("[[partition]]\n\n[[partition]]\nsize = \"1M\"\nweight = 1", "line 3: `size` says all"),
-            ("[[partition]]\nsource = 1", "line 2: a text, or a list of several"),
+            ("[[partition]]\nsource = 1", "line 2: it is neither a text nor a list of texts"),
             (
                 "[[partition]]\nformat = \"swap\"\nowner = \"7\"",
                 "line 1: `exclude`, `owner` and `mode` are about files",

@@ -12,9 +12,7 @@ use undercroft_disk::sources::{Below, Directories, OneFile};
 use undercroft_disk::swap::make_swap;
 use undercroft_diskfs::mkfs::MkfsError;
 use undercroft_ext4 as ext4;
-use undercroft_populate::{
-    DirectorySource, EntryPath, FileId, Ruled, Rules, Source, SourceError, open_source,
-};
+use undercroft_populate::{DirectorySource, EntryPath, FileId, Ruled, Source, SourceError, open_source};
 use undercroft_vfs::Timestamp;
 use undercroft_xfs as xfs;
 
@@ -194,21 +192,18 @@ pub(super) fn least_filesystem(part: &Part<'_>, format: ContentFormat) -> Result
 /// counts.
 pub(super) fn sources(part: &Part<'_>) -> Result<Vec<Box<dyn Source>>, Failure> {
     let mut all: Vec<Box<dyn Source>> = Vec::new();
-    // Patterns are about a source's own paths, wherever it goes, and not about directories that are asked for.
-    let changes = part.how.changes();
-    let changed =
-        |source: Box<dyn Source>| -> Box<dyn Source> { Box::new(Ruled::new(source, Arc::clone(&changes))) };
     let entry_path = |path: &str| {
         EntryPath::new(path.as_bytes()).map_err(|error| part.failed(Kind::Usage, &format!("{path}: {error}")))
     };
     if !part.definition.directories.is_empty() {
         let paths = part.definition.directories.iter().map(|path| entry_path(path));
         let time = Timestamp { seconds: part.time, nanoseconds: 0 };
-        all.push(changed(Box::new(Directories::new(paths.collect::<Result<_, _>>()?, time))));
+        let directories = Directories::new(paths.collect::<Result<_, _>>()?, time);
+        all.push(Box::new(Ruled::new(Box::new(directories), part.how.changes())));
     }
     for SourceDefinition { from, to } in &part.definition.sources {
         let to = to.as_deref().map(&entry_path).transpose()?;
-        all.push(changed(open(part, from, to)?));
+        all.push(open(part, from, to)?);
     }
     Ok(all)
 }
@@ -236,8 +231,7 @@ fn open(part: &Part<'_>, from: &Path, to: Option<EntryPath>) -> Result<Box<dyn S
     let Some(to) = to else {
         let how = part.how.opening(part.not_these.clone(), std::env::temp_dir());
         let source = open_source(from, &how).map_err(failed)?;
-        let left_out = Rules { left_out: part.how.rules.left_out.clone(), ..Rules::default() };
-        return Ok(Box::new(Ruled::new(source, Arc::new(left_out))));
+        return Ok(Box::new(Ruled::new(source, Arc::clone(&part.how.rules))));
     };
     let found = std::fs::metadata(from);
     let found = found.map_err(|error| Failure::host(safe(from.as_os_str().as_bytes()), &error))?;
@@ -247,12 +241,14 @@ fn open(part: &Part<'_>, from: &Path, to: Option<EntryPath>) -> Result<Box<dyn S
             return Err(part.failed(Kind::Usage, &what));
         }
         // A file that is named with its place is that file, and no archive.
-        return Ok(Box::new(OneFile::new(from, to)));
+        return Ok(Box::new(Ruled::new(Box::new(OneFile::new(from, to)), part.how.changes())));
     }
     let source = DirectorySource::open(from, part.not_these.iter().copied()).map_err(failed)?;
+    // Patterns are about its own paths, wherever it goes.
     let source = source.leaving_out(part.how.rules.left_out.clone());
-    let source = source.within_one_file_system(part.how.one_file_system);
-    Ok(if to.is_root() { Box::new(source) } else { Box::new(Below::new(to, Box::new(source))) })
+    let source = Box::new(source.within_one_file_system(part.how.one_file_system));
+    let source = if to.is_root() { source as Box<dyn Source> } else { Box::new(Below::new(to, source)) };
+    Ok(Box::new(Ruled::new(source, part.how.changes())))
 }
 
 /// A failure of a part of a disk.

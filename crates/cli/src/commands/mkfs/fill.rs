@@ -86,7 +86,8 @@ impl Filling {
         Ok(Self::of(sources, &plan.how, time, plan.single_thread))
     }
 
-    /// The same with sources that are open, and changed as a plan says. From here on the clock of this process's filesystems stands still.
+    /// The same with sources that are open, and changed as a plan says. From here on the clock of this process's filesystems
+    /// stands still.
     pub(crate) fn of(
         sources: Vec<Box<dyn Source>>,
         how: &SourcePlan,
