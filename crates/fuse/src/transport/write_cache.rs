@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use papaya::HashSet;
 use rustix::io::Errno;
-use undercroft_vfs::{FileType, InodeFlags};
+use undercroft_vfs::{Error, FileType, InodeFlags};
 
 use super::notify::Notifier;
 use crate::dirty_limit::DirtyLimit;
@@ -96,6 +96,11 @@ impl WriteCache {
         self.free_bytes() != Some(0)
     }
 
+    /// The same, after waiting for the space of files that were removed before: for what is refused otherwise.
+    fn gets_room(&self) -> bool {
+        self.server.with_space(|| if self.has_room() { Ok(()) } else { Err(Error::NoSpace) }).is_ok()
+    }
+
     /// Space was taken, by a write or otherwise.
     pub(super) fn note_taken(&self, bytes: usize) {
         self.limit.note_written(bytes, || self.free_bytes());
@@ -128,8 +133,8 @@ impl WriteCache {
                 None
             }
             Some(FileAccess::Write | FileAccess::Both) => {
-                let refused = self.failed.tell(id, || self.has_room());
-                refused.or_else(|| self.is_hopeless(id).then_some(Errno::NOSPC))
+                let refused = self.failed.tell(id, || self.gets_room());
+                refused.or_else(|| (self.is_hopeless(id) && !self.gets_room()).then_some(Errno::NOSPC))
             }
             Some(FileAccess::Read) | None => {
                 self.asked(id);
@@ -171,7 +176,7 @@ impl WriteCache {
 
     /// A file is opened for writing, by a request whose sender holds the inode.
     pub(super) fn opened(&self, id: NodeId) {
-        self.failed.reopen(id, || self.has_room());
+        self.failed.reopen(id, || self.gets_room());
         if self.asks && self.limit.is_least() && self.is_without_space(id) {
             self.notifier.attributes_changed(id);
         }

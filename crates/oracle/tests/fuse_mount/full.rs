@@ -1,13 +1,14 @@
 //! Space that runs out while the kernel caches writes: no byte is lost without a word.
 
 use std::fs::{self, File, OpenOptions, Permissions};
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
+use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use rustix::fs::FallocateFlags;
+use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::both::Ours;
@@ -217,6 +218,40 @@ fn a_file_finds_the_space_of_the_one_that_was_removed_before() {
                 .unwrap_or_else(|error| panic!("round {round} with \"{options}\": {error}"));
             drop(file);
             fs::remove_file(ours.path("file")).unwrap();
+        }
+    }
+}
+
+/// The kernel may still hold the inode when the next program writes, which it asks leave for: to a new file, or to one
+/// that found no room before.
+#[test]
+fn a_cached_write_waits_for_the_space_of_the_one_that_was_removed_before() {
+    const LEN: usize = 4 << 20;
+    for options in CACHED {
+        let ours = Ours::new(options);
+        for name in ["new", "full"] {
+            fs::write(ours.path(&format!("room for {name}")), vec![7; LEN]).unwrap();
+        }
+        let full = open(&ours.path("full"));
+        write_until_full(&full, 4096);
+        assert!(is_out_of_space(&full.sync_all()));
+        // The kernel may tell the same failure twice.
+        let _ = full.sync_all();
+        drop(full);
+        for name in ["new", "full"] {
+            let room = ours.path(&format!("room for {name}"));
+            // No opening that the server is told of.
+            let held = rustix::fs::open(&room, OFlags::PATH, Mode::empty()).unwrap();
+            fs::remove_file(room).unwrap();
+            let written = thread::scope(|scope| {
+                scope.spawn(|| {
+                    thread::sleep(Duration::from_millis(50));
+                    drop(held);
+                });
+                let mut file = OpenOptions::new().append(true).create(true).open(ours.path(name)).unwrap();
+                file.write_all(&vec![8; LEN / 2]).and_then(|()| file.sync_all())
+            });
+            written.unwrap_or_else(|error| panic!("{name} with \"{options}\": {error}"));
         }
     }
 }
