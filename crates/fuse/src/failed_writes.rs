@@ -24,11 +24,9 @@ struct Failure {
     told: AtomicBool,
 }
 
-impl Failure {
-    /// Whether room would help.
-    fn is_for_room(&self) -> bool {
-        matches!(self.errno, Errno::NOSPC | Errno::DQUOT)
-    }
+/// Whether room would help.
+fn is_for_room(errno: Errno) -> bool {
+    matches!(errno, Errno::NOSPC | Errno::DQUOT)
 }
 
 impl FailedWrites {
@@ -45,30 +43,39 @@ impl FailedWrites {
         !self.failures.is_empty() && self.failures.pin().contains_key(&id.0)
     }
 
-    /// What the next write to this file fails with. `has_room` tells whether there is space now.
+    /// What the next write to this file fails with. `has_room` tells whether there is space; it may wait.
     pub(crate) fn tell(&self, id: NodeId, has_room: impl FnOnce() -> bool) -> Option<Errno> {
         if self.failures.is_empty() {
             return None;
         }
-        let failures = self.failures.pin();
-        let failure = failures.get(&id.0)?;
-        let is_first = !failure.told.swap(true, Ordering::Relaxed);
-        if is_first || (failure.is_for_room() && !has_room()) {
-            return Some(failure.errno);
+        let (errno, is_first) = {
+            let failures = self.failures.pin();
+            let failure = failures.get(&id.0)?;
+            (failure.errno, !failure.told.swap(true, Ordering::Relaxed))
+        };
+        if is_first || (is_for_room(errno) && !has_room()) {
+            return Some(errno);
         }
-        failures.remove(&id.0);
+        self.is_over(id, errno);
         None
     }
 
-    /// The file is reopened: that there was no space is nothing to this opening, if there is some now.
+    /// The file is reopened: that there was no space is nothing to this opening, if there is some now. `has_room` may wait.
     pub(crate) fn reopen(&self, id: NodeId, has_room: impl FnOnce() -> bool) {
         if self.failures.is_empty() {
             return;
         }
-        let failures = self.failures.pin();
-        if failures.get(&id.0).is_some_and(|failure| failure.is_for_room() && has_room()) {
-            failures.remove(&id.0);
+        let errno = self.failures.pin().get(&id.0).map(|failure| failure.errno);
+        if let Some(errno) = errno.filter(|&errno| is_for_room(errno))
+            && has_room()
+        {
+            self.is_over(id, errno);
         }
+    }
+
+    /// Another failure that has come meanwhile stays.
+    fn is_over(&self, id: NodeId, errno: Errno) {
+        let _ = self.failures.pin().remove_if(&id.0, |_, failure| failure.errno == errno);
     }
 
     /// What failed is cut off, or the kernel has forgotten the file.
@@ -108,6 +115,24 @@ mod tests {
         failed.note(FILE, Errno::IO);
         failed.forget(FILE);
         assert_eq!(failed.tell(FILE, || false), None);
+    }
+
+    #[test]
+    fn a_failure_that_comes_while_room_is_waited_for_is_told() {
+        let failed = FailedWrites::default();
+        for end in [
+            |failed: &FailedWrites, wait: &dyn Fn() -> bool| assert_eq!(failed.tell(FILE, wait), None),
+            |failed: &FailedWrites, wait: &dyn Fn() -> bool| failed.reopen(FILE, wait),
+        ] {
+            failed.note(FILE, Errno::NOSPC);
+            assert_eq!(failed.tell(FILE, || false), Some(Errno::NOSPC));
+            end(&failed, &|| {
+                failed.note(FILE, Errno::IO);
+                true
+            });
+            assert_eq!(failed.tell(FILE, || true), Some(Errno::IO));
+            assert_eq!(failed.tell(FILE, || true), None);
+        }
     }
 
     #[test]

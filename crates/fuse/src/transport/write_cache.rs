@@ -4,13 +4,14 @@
 //! Before the kernel caches a write it needs the file's mode. If it does not have it, because it was told that the
 //! attributes are no longer so, it asks on behalf of the open file, and what that is answered with is what `write(2)`
 //! fails with. While attributes last longer than files stay open, the kernel asks on behalf of an open file for nothing
-//! else, so no `read` or `stat` meets the answer.
+//! else, so no `read` or `stat` meets the answer, with one exception below.
 //!
 //! The attributes of a file that is made where there is no space do not last at all, if it is opened for writing alone:
 //! any message would come later than the first write. Then the kernel also asks before it reads past the end or seeks
 //! there. The opening that it asks for is told by the handle that each opening is given ([`FileAccess`]): one that only reads is never
 //! refused; one that only writes always is, also when it seeks the end; one that does both is answered once, with attributes that
-//! last, and meets the refusal when the kernel has been told to forget them.
+//! last, and meets the refusal when the kernel has been told to forget them. Where a message of before is so late that it comes
+//! between such an opening and its read, that read meets the refusal, too.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -96,7 +97,8 @@ impl WriteCache {
         self.free_bytes() != Some(0)
     }
 
-    /// The same, after waiting for the space of files that were removed before: for what is refused otherwise.
+    /// The same, after waiting for the space of files that were removed before, as a request waits that finds none. Occupies
+    /// an event loop meanwhile.
     fn gets_room(&self) -> bool {
         self.server.with_space(|| if self.has_room() { Ok(()) } else { Err(Error::NoSpace) }).is_ok()
     }
