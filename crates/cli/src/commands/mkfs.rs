@@ -40,6 +40,9 @@ pub(crate) struct Contents {
     data_bytes: u64,
     /// Space that is left.
     free_bytes: u64,
+    /// The part of it that is not reserved.
+    #[serde(skip)]
+    available_bytes: u64,
 }
 
 /// What was made.

@@ -43,6 +43,17 @@ pub(crate) enum Free {
     Bytes(u64),
 }
 
+impl Free {
+    /// How much that is in a filesystem of this size.
+    pub(crate) fn bytes_of(self, size: u64) -> u64 {
+        match self {
+            Self::Nothing => 0,
+            Self::Percent(percent) => (size as f64 * percent / 100.0) as u64,
+            Self::Bytes(bytes) => bytes,
+        }
+    }
+}
+
 /// A text that stands for what is random otherwise.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Seed(pub(crate) String);

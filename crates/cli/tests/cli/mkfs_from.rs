@@ -221,6 +221,36 @@ fn the_size_is_what_the_sources_need() {
     check("ext4", &image);
 }
 
+/// The kernel, too, counts as much free as was asked for, and not much more.
+#[test]
+fn as_much_is_free_as_was_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let tree = dir.path().join("tree");
+    for n in 0..3000 {
+        let below = tree.join(format!("directory-{}", n % 31));
+        fs::create_dir_all(&below).unwrap();
+        fs::write(below.join(format!("file-{n}")), vec![1; n * 5]).unwrap();
+    }
+    let from = tree.to_str().unwrap();
+    let image = dir.path().join("image");
+    let path = image.to_str().unwrap();
+    for (kind, free) in [("ext4", "7%"), ("ext4", "64M"), ("ext4", "70%"), ("xfs", "400M"), ("xfs", "93%")] {
+        undercroft(["mkfs", kind, path, "-q", "--force", "--free", free, "--from", from]).succeeded();
+        let size = fs::metadata(&image).unwrap().len();
+        let wanted = match free.strip_suffix('%') {
+            Some(percent) => size * percent.parse::<u64>().unwrap() / 100,
+            None => free.trim_end_matches('M').parse::<u64>().unwrap() << 20,
+        };
+        check(kind, &image);
+        let mount = LoopMount::new(&image, kind, MountMode::ReadOnly, "").unwrap();
+        let space = rustix::fs::statvfs(mount.path()).unwrap();
+        mount.unmount().unwrap();
+        let found = space.f_bavail * space.f_frsize;
+        assert!(found >= wanted, "{kind}, {free}: {found} of {wanted} bytes, in {size}");
+        assert!(found - wanted < size / 10, "{kind}, {free}: {found} for {wanted} bytes, in {size}");
+    }
+}
+
 #[test]
 fn rules_are_those_of_tar() {
     let dir = tempfile::tempdir().unwrap();

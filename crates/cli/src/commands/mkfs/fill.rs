@@ -170,6 +170,7 @@ impl Filling {
             entries: filled.entries,
             data_bytes: filled.data_bytes,
             free_bytes: after.blocks_free * u64::from(after.block_bytes),
+            available_bytes: after.blocks_available * u64::from(after.block_bytes),
         };
         Ok((contents, used))
     }

@@ -2,8 +2,8 @@
 //!
 //! The filling is rehearsed without content, on a filesystem that is larger than needed, in a scratch file that takes only the
 //! room of its metadata. What it took there it takes in a smaller one: the smallest is the one in which, by mkfs's own
-//! arithmetic, as much is free. A filesystem that turns out to be too small, because its space lies in more pieces, is made
-//! again a little larger.
+//! arithmetic, as much is free. A filesystem that turns out to be too small, or to have less free than asked for, because its space
+//! lies in more pieces, is made again a little larger.
 
 use std::env::temp_dir;
 use std::fs::File;
@@ -119,11 +119,7 @@ impl Room {
 
     /// Whether what was used fits, and leaves as much as is asked for.
     fn fits(&self, used: Used, free: Free, size: u64) -> bool {
-        let wanted = match free {
-            Free::Nothing => 0,
-            Free::Percent(percent) => (size as f64 * percent / 100.0) as u64,
-            Free::Bytes(bytes) => bytes,
-        };
+        let wanted = free.bytes_of(size);
         let left = if wanted == 0 { self.blocks } else { self.available };
         self.inodes >= used.inodes && left >= used.blocks.saturating_add(wanted.div_ceil(self.block_bytes))
     }
@@ -152,13 +148,19 @@ pub(super) fn smallest(
     let mut size = least_size(&filling.at_its_time(&plan.options), used, fill.free)?;
     let mut more = (size / 4096).max(STEP_BYTES);
     loop {
-        match new.fill(&plan, filling, size) {
-            Err(FillFailure::NoSpace) if size < MOST_BYTES => {
-                size = (size + more).next_multiple_of(STEP_BYTES);
-                more *= 2;
+        let short_of = match new.fill(&plan, filling, size) {
+            Err(FillFailure::NoSpace) if size < MOST_BYTES => 0,
+            made => {
+                let (made, contents) = made?;
+                let short_of = fill.free.bytes_of(size).saturating_sub(contents.available_bytes);
+                if short_of == 0 || size >= MOST_BYTES {
+                    return Ok((made, contents));
+                }
+                short_of
             }
-            made => return Ok(made?),
-        }
+        };
+        size = (size + more.max(short_of)).next_multiple_of(STEP_BYTES);
+        more *= 2;
     }
 }
 
