@@ -23,7 +23,7 @@ pub(crate) const CHORE: &str = "run-test";
 /// How long a test program may take.
 const LIMIT: Duration = Duration::from_secs(15 * 60);
 /// How long a run of all checks may take.
-const LIMIT_OF_ALL: Duration = Duration::from_secs(80 * 60);
+const LIMIT_OF_ALL: Duration = Duration::from_secs(86 * 60);
 /// How long a killed program has to end; one that hangs in the kernel does not.
 const GRACE: Duration = Duration::from_secs(30);
 

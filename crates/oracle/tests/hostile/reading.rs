@@ -5,7 +5,7 @@
 //! that fails, or changes under the reader.
 //!
 //! `UNDERCROFT_SEED` replays one damage (the failure prints it), `UNDERCROFT_HOSTILE_IMAGES` sets how many
-//! damaged images are made in all (10,000).
+//! damaged images are made in all (5,000).
 
 use crate::damage;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::damage::walk::{Outcome, walk};
 use crate::damage::{Extent, number_from_environment};
 
-const IMAGES: u64 = 10_000;
+const IMAGES: u64 = 5_000;
 const DAMAGE: Extent = Extent { structures: 4, one_in_is_first: 8 };
 const MEMORY_LIMIT_KIB: u64 = 256 * 1024;
 

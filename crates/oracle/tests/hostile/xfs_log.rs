@@ -4,7 +4,7 @@
 //! changed: bits, bytes and fields anywhere, numbers at the start of an operation or of what it carries, or a record's
 //! bytes for another's. In half of them the records' checksums are recomputed, so that the damage gets past those.
 //!
-//! `UNDERCROFT_HOSTILE_LOGS` sets how many there are (800), `UNDERCROFT_SEED` replays one.
+//! `UNDERCROFT_HOSTILE_LOGS` sets how many there are (400), `UNDERCROFT_SEED` replays one.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::damage::walk::{Outcome, walk_all};
 use crate::damage::{Damaged, change, check_sentence, number_from_environment, watched};
 use crate::reading::each_of;
 
-const IMAGES: u64 = 800;
+const IMAGES: u64 = 400;
 
 /// So many records are damaged, or fewer.
 const RECORDS: u64 = 3;
