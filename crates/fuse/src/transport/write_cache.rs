@@ -10,8 +10,8 @@
 //! any message would come later than the first write. Then the kernel also asks before it reads past the end or seeks
 //! there. The opening that it asks for is told by the handle that each opening is given ([`FileAccess`]): one that only reads is never
 //! refused; one that only writes always is, also when it seeks the end; one that does both is answered once, with attributes that
-//! last, and meets the refusal when the kernel has been told to forget them. Where a message of before is so late that it comes
-//! between such an opening and its read, that read meets the refusal, too.
+//! last, and meets the refusal when the kernel has been told to forget them. Where the kernel has
+//! no attributes of the file that last, as under load, a read of such an opening meets the refusal, too.
 
 use std::sync::Arc;
 use std::time::Duration;
